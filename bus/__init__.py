@@ -1,0 +1,1 @@
+"""NATS: the only package that talks to it, or builds a subject."""

@@ -1,0 +1,1 @@
+"""Predictors: what runs a model on a machine and measures it there."""

@@ -1,0 +1,80 @@
+"""YAML text to manifest, with errors that name the file, the line and the field."""
+
+import hashlib
+import json
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from schemas.errors import ManifestError, VersionError
+from schemas.manifests import MODELS, Kind, Manifest
+
+MAX_BYTES = 1_000_000
+
+
+def parse_manifest(text: str, kind: Kind, source: str = "manifest") -> Manifest:
+    """Return the manifest in `text`. `source` is what errors call it, a path or an address.
+
+    Raises ManifestError: not YAML, a key twice, or a field that is unknown, missing or wrong. Every
+    wrong field is told, each with its line.
+    """
+    if len(text.encode()) > MAX_BYTES:
+        raise ManifestError(f"{source}: a manifest has at most {MAX_BYTES} bytes")
+    try:
+        node = yaml.compose(text, Loader=yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader)
+        _no_duplicates(node, source)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ManifestError(f"{source}{where}: not YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ManifestError(f"{source}: not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ManifestError(f"{source}:1: a {kind} manifest is a mapping that starts with 'name:'")
+    try:
+        return MODELS[kind].model_validate(data)
+    except VersionError as error:
+        raise ManifestError(f"{source}: {error}") from error
+    except ValidationError as error:
+        raise ManifestError("\n".join(_line(node, item, source) for item in error.errors(include_url=False))) from error
+
+
+def manifest_digest(manifest: BaseModel) -> str:
+    """Return the sha256 of a manifest's content: equal for equal manifests, however they were written."""
+    body = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _line(node: yaml.Node | None, item: Any, source: str) -> str:
+    """Return one error of pydantic's as `file:line: field: problem`."""
+    field = ".".join(str(step) for step in item["loc"])
+    line = 1
+    for step in item["loc"]:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((k, v) for k, v in node.value if k.value == str(step)), None)
+            if pair is None:
+                continue  # a missing field, or a union's tag: stay at the parent
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+    problem = "unknown field" if item["type"] == "extra_forbidden" else item["msg"]
+    return f"{source}:{line}: {field or 'manifest'}: {problem}"
+
+
+def _no_duplicates(node: yaml.Node | None, source: str) -> None:
+    """Raise ManifestError for a key given twice: YAML's loader would take the last one silently."""
+    stack = [node] if node is not None else []
+    while stack:
+        current = stack.pop()
+        if isinstance(current, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in current.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise ManifestError(f"{source}:{key.start_mark.line + 1}: '{key.value}' is given twice")
+                seen.add(key.value)
+                stack.append(value)
+        elif isinstance(current, yaml.SequenceNode):
+            stack.extend(current.value)

@@ -1,0 +1,1 @@
+"""Services: scheduler, ingest, store and query API."""
