@@ -48,7 +48,7 @@ class OpenModel:
     outputs: tuple[TensorSpec, ...] = ()
     device: Device = "cpu"
     batch_size: int = 1
-    threads: Threads = Threads()
+    threads: Threads = field(default_factory=Threads)
     trace_level: TraceLevel = TraceLevel.NONE
     options: dict[str, bool | int | float | str] = field(default_factory=dict)
     trusted: bool = False

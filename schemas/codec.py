@@ -113,7 +113,7 @@ def explain(error: ValidationError) -> str:
     parts = []
     for item in error.errors(include_url=False, include_input=False):
         where = ".".join(str(step) for step in item["loc"]) or "message"
-        parts.append(f"{where}: {item['msg']}")
+        parts.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
     return "; ".join(parts)
 
 

@@ -60,7 +60,7 @@ def _line(node: yaml.Node | None, item: Any, source: str) -> str:
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
             node = node.value[step]
             line = node.start_mark.line + 1
-    problem = "unknown field" if item["type"] == "extra_forbidden" else item["msg"]
+    problem = "unknown field" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
     return f"{source}:{line}: {field or 'manifest'}: {problem}"
 
 

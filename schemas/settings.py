@@ -3,6 +3,7 @@
 From `MLMODELSCOPE_<NAME>` variables, over a TOML file of the same names in lower case, over the defaults.
 """
 
+import difflib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ class Settings(Request):
     """Address the API listens on. Beyond loopback it wants a token."""
     api_port: int = Field(8265, ge=0, le=65_535)
     """Port the API listens on; 0: any free one."""
+    api_url: str | None = None
+    """Where clients find the API. None: where a stack in `data_dir` says it listens, or `api_host:api_port`."""
     api_token: str | None = None
     """Bearer token that every request must carry, when set."""
     clickhouse_url: str | None = None
@@ -97,7 +100,9 @@ def load_settings(environ: Mapping[str, str], toml_text: str = "", **overrides: 
             continue
         field = name.removeprefix(PREFIX).lower()
         if field not in known:
-            raise SettingsError(f"{name} is not a setting; known are {', '.join(PREFIX + f.upper() for f in known)}")
+            near = difflib.get_close_matches(field, known, n=3)
+            meant = f"; did you mean {' or '.join(PREFIX + n.upper() for n in near)}?" if near else ""
+            raise SettingsError(f"{name} is not a setting{meant} `mlmodelscope schema settings` lists them all")
         values[field] = text
     values.update({name: value for name, value in overrides.items() if value is not None})
     try:

@@ -5,8 +5,9 @@ A version is semantic (`1.2.3-rc.1+build`) or what Python distributions write (`
 comparators (`>=1.20 <2`), hyphens (`1.2 - 1.4`), wildcards (`1.x`, `*`), tilde, caret, alternatives (`||`);
 source of the rules: https://github.com/npm/node-semver#ranges. Two things follow from it: a pre-release
 satisfies a range only when a comparator with the same major.minor.patch has a pre-release itself; and the
-local part (after `+`) never orders versions. One thing is ours: an exact comparator that names a local part
-(`=2.13.0+cpu`) is satisfied by that build alone.
+local part (after `+`) never orders versions. Two things are ours: an exact comparator that names a local part
+(`=2.13.0+cpu`) is satisfied by that build alone; and alternatives are alternatives even beside a `*`, where
+node-semver forgets the others (`* || ^1.0.0-rc.1` holds for 1.0.0-rc.2 here, as its own manual says).
 """
 
 import re
@@ -20,27 +21,37 @@ from schemas.errors import VersionError
 _VERSION = re.compile(
     r"v?(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.(?P<patch>\d+))?(?P<more>(?:\.\d+)*)"
     r"(?:-(?P<pre>[0-9A-Za-z.-]+)|[._-]?(?P<pep>a|b|rc|alpha|beta|c|dev|pre)\.?(?P<pepn>\d*))?"
-    r"(?:\.?post(?P<post>\d+))?(?:\.dev(?P<dev>\d+))?(?:\+(?P<local>[0-9A-Za-z._-]+))?"
+    r"(?:\.?post(?P<post>\d+))?(?:\.dev(?P<dev>\d+))?(?:\+(?P<local>[0-9A-Za-z._-]+))?",
+    re.ASCII,
 )
 _PARTIAL = re.compile(
     r"v?(?P<major>\d+|[xX*])(?:\.(?P<minor>\d+|[xX*]))?(?:\.(?P<patch>\d+|[xX*]))?"
-    r"(?:-?(?P<pre>(?<=-)[0-9A-Za-z.-]+|(?:a|b|rc)\d+))?(?:\+(?P<local>[0-9A-Za-z._-]+))?"
+    r"(?:-?(?P<pre>(?<=-)[0-9A-Za-z.-]+|(?:a|b|rc)\d+))?(?:\+(?P<local>[0-9A-Za-z._-]+))?",
+    re.ASCII,
 )
 _OPERATOR = re.compile(r"(<=|>=|<|>|=|\^|~>|~)\s*")
-_PEP_NAMES = {"a": "alpha", "b": "beta", "c": "rc", "pre": "rc"}
+_PRERELEASE = re.compile(
+    r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*", re.ASCII
+)
+_MAX_LENGTH = 256
+"""Of a version or of a range, as in node-semver: bounds the work a stranger's text can cause."""
+_PEP_NAMES = {"a": "alpha", "b": "beta", "c": "rc", "pre": "rc", "dev": "0.dev"}
 
 
 @lru_cache(maxsize=4096)
 def parse_version(text: str) -> Version:
     """Return the semantic version that `text` means. Raises VersionError."""
-    match = _VERSION.fullmatch(text.strip())
+    match = _VERSION.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
     if match is None:
-        raise VersionError(f"{text!r} is not a version such as 1.2.3, 2.0.0-rc.1 or 2.13.0+cpu")
+        raise VersionError(f"{text[:_MAX_LENGTH]!r} is not a version such as 1.2.3, 2.0.0-rc.1 or 2.13.0+cpu")
     pre = match["pre"]
     if match["pep"]:
         pre = f"{_PEP_NAMES.get(match['pep'], match['pep'])}.{int(match['pepn'] or 0)}"
     if match["dev"]:
-        pre = f"{pre}.dev.{int(match['dev'])}" if pre else f"dev.{int(match['dev'])}"
+        # A number comes before every word, so that 2.0.dev5 < 2.0a1 as Python's own order has it.
+        pre = f"{pre}.dev.{int(match['dev'])}" if pre else f"0.dev.{int(match['dev'])}"
+    if pre is not None and not _PRERELEASE.fullmatch(pre):
+        raise VersionError(f"{text!r} is not a version: {pre!r} has an empty identifier or a number that starts with 0")
     local = [
         part for part in (match["more"].lstrip("."), match["post"] and f"post.{match['post']}", match["local"]) if part
     ]
@@ -87,6 +98,8 @@ class Range:
 @lru_cache(maxsize=4096)
 def parse_range(text: str) -> Range:
     """Return the range that `text` means; empty text, `*` and `latest` mean any release. Raises VersionError."""
+    if len(text) > _MAX_LENGTH:
+        raise VersionError(f"a range of versions has at most {_MAX_LENGTH} characters, this has {len(text)}")
     cleaned = text.strip()
     if cleaned in ("", "latest"):
         cleaned = "*"
@@ -119,7 +132,8 @@ def _comparators(part: str, whole: str) -> tuple[Comparator, ...]:
     if hyphen:
         low, high = (_partial(side, whole) for side in hyphen.groups())
         upper = Comparator("<=", high[0]) if high[1] == 3 else Comparator("<", _bump(high[0], high[1] - 1))
-        return (Comparator(">=", low[0]),) if high[1] == 0 else (Comparator(">=", low[0]), upper)
+        lower = (Comparator(">=", low[0]),) if low[1] else ()
+        return lower if high[1] == 0 else (*lower, upper)
     found: list[Comparator] = []
     for word in _OPERATOR.sub(r"\1", part.replace(",", " ")).split():
         operator = _OPERATOR.match(word)

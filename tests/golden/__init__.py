@@ -1,0 +1,1 @@
+"""Golden messages: one file for each type and version that ever travelled."""
