@@ -1,0 +1,1 @@
+"""Configuration and migrations of what the platform runs on."""

@@ -1,0 +1,49 @@
+"""The measured part of an evaluation: a scenario over batches that are ready, and nothing else."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from predictors.contract import Batch
+from predictors.errors import PredictError
+from predictors.opened_model import OpenedModel, guarded
+from predictors.scenarios import run_scenario
+from predictors.scenarios.measured import Measured
+from schemas.evaluation import EvaluationRequested
+
+
+def measure(
+    request: EvaluationRequested, model: OpenedModel, batches: Sequence[Batch], log_dir: Path
+) -> Measured | None:
+    """Run the scenario; None for the one that measures nothing. Blocks.
+
+    All `batches` are of `batch_size` items. Raises PredictorError. A cancelled evaluation needs no flag here:
+    its worker is killed.
+    """
+    if request.scenario.name == "accuracy":
+        return None
+    return guarded(
+        lambda: run_scenario(
+            request.scenario,
+            _bound(model, batches),
+            [request.batch_size] * len(batches),
+            request.seeds,
+            log_dir=log_dir,
+            cancelled=_never,
+        ),
+        PredictError,
+        "the predictor failed while it was measured",
+    )
+
+
+def _bound(model: OpenedModel, batches: Sequence[Batch]) -> Callable[[int], None]:
+    """Return the call that is timed: the predictor's own, on a batch that is there."""
+    predict = model.predictor.predict
+
+    def run(index: int) -> None:
+        predict(batches[index])
+
+    return run
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,1 @@
+"""The HTTP API: JSON for everything historical and everything live, under /api/v1."""

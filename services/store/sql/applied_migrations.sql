@@ -1,0 +1,1 @@
+SELECT number, any(digest) FROM schema_migrations GROUP BY number

@@ -1,0 +1,1 @@
+SELECT toInt64(now() - since) FROM schema_migrations_lock

@@ -1,0 +1,1 @@
+SELECT record FROM mlms_systems ORDER BY hostname, system_id
