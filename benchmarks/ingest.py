@@ -1,13 +1,10 @@
 """Rows through the platform: published by one publisher, and from JetStream into the embedded store.
 
-Prints rows a second of query rows and of spans, beside the same rows through a bare loop of msgpack (for
-publishing) and of msgpack and chdb (for ingest) with nothing of ours in it, measured in the same run. Targets:
-400k rows/s published, 100k rows/s inserted and acknowledged.
-
-    python -m benchmarks.ingest [--rows 400000] [--per-message 500]
+Query rows and spans, beside the same rows through a bare loop of msgpack (for publishing) and of msgpack and chdb
+(for ingest) with nothing of ours in it, measured in the same run. Targets: 400k rows/s published, 100k rows/s
+inserted and acknowledged.
 """
 
-import argparse
 import asyncio
 import contextlib
 import statistics
@@ -21,6 +18,7 @@ import msgpack
 import pyarrow as pa
 from pydantic import BaseModel
 
+from benchmarks.report import print_rows
 from bus.connection import Bus
 from bus.server import NatsServer
 from bus.streams import EVENTS
@@ -31,6 +29,8 @@ from schemas.trace import SpansRecorded
 from services import ingest
 from services.store import Store, open_store
 
+ROWS = 400_000
+ROWS_A_MESSAGE = 500
 BARE_BATCH_ROWS = 20_000
 BARE_ROUNDS = 3
 
@@ -134,7 +134,7 @@ def bare_publish(plain: list[dict[str, object]]) -> float:
     return time.perf_counter() - begun
 
 
-def bare_insert(directory: Path, payloads: list[bytes], columns: tuple[str, ...], rows: int) -> float:
+def bare_insert(directory: Path, payloads: list[bytes], columns: tuple[str, ...]) -> float:
     """Return how many seconds a loop of msgpack, Arrow and chdb takes: no bus, no validation, no keys."""
     connection = chdb.connect(str(directory))  # type: ignore[no-untyped-call]
     kinds: dict[type, tuple[pa.DataType, str]] = {
@@ -145,12 +145,14 @@ def bare_insert(directory: Path, payloads: list[bytes], columns: tuple[str, ...]
     schema = pa.schema([(name, kinds[type(first[name][0])][0]) for name in columns])
     types = ", ".join(f"{name} {kinds[type(first[name][0])][1]}" for name in columns)
     connection.query(f"CREATE TABLE bare ({types}) ENGINE = MergeTree ORDER BY {columns[0]}")
-    per_insert = max(1, BARE_BATCH_ROWS * len(payloads) // rows)
+    per_insert = max(1, BARE_BATCH_ROWS // ROWS_A_MESSAGE)
     begun = time.perf_counter()
     for start in range(0, len(payloads), per_insert):
         messages = [msgpack.unpackb(payload) for payload in payloads[start : start + per_insert]]
         merged = [[value for message in messages for value in message[name]] for name in columns]
-        batch = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(merged, schema, strict=True)], schema=schema)
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(v, f.type) for v, f in zip(merged, schema, strict=True)], schema=schema
+        )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(batch)
@@ -172,12 +174,13 @@ def opened(settings: Settings) -> Iterator[Store]:
         store.close()
 
 
-async def measure(name: str, make: Callable[[str, int, int], BaseModel], rows: int, per_message: int) -> None:
-    """Print the figures of one kind of rows."""
-    told = [make("benchmark", first, per_message) for first in range(0, rows, per_message)]
+async def measure(name: str, make: Callable[[str, int, int], BaseModel]) -> list[dict[str, object]]:
+    """Return the figures of one kind of rows."""
+    told = [make("benchmark", first, ROWS_A_MESSAGE) for first in range(0, ROWS, ROWS_A_MESSAGE)]
     plain = [message.model_dump() for message in told]
     columns = tuple(key for key, value in plain[0].items() if isinstance(value, tuple))
     payloads = [bytes(msgpack.packb(data)) for data in plain]
+    figures: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as scratch:
         async with NatsServer(Path(scratch) / "nats", max_file_bytes=10 * 2**30) as server:
             settings = Settings(data_dir=Path(scratch) / "data", bus_url=server.url)
@@ -185,29 +188,38 @@ async def measure(name: str, make: Callable[[str, int, int], BaseModel], rows: i
             await bus.prepare(settings)
             await bus.close()
             bare = statistics.median(bare_publish(plain) for _ in range(BARE_ROUNDS))
-            ours = await publish(server.url, told)
-            print(f"{name:8} published          {rows / ours:>10,.0f} rows/s   bare msgpack       {rows / bare:>10,.0f}"
-                  f" rows/s   ratio {bare / ours:.3f}   target 400,000")  # fmt: skip
-            bare = bare_insert(Path(scratch) / "bare", payloads, columns, rows)
+            figures.append(row(f"{name} published", await publish(server.url, told), "msgpack", bare, 400_000))
+            bare = bare_insert(Path(scratch) / "bare", payloads, columns)
             with opened(settings) as store:
                 ours = await consume(settings, store)
-                (stored,) = store.query(f"SELECT count() AS n FROM {name} FINAL").rows[0]
-                assert stored == rows, f"{stored} of {rows} rows are in the store"
-                print(f"{name:8} into the store     {rows / ours:>10,.0f} rows/s   bare msgpack+chdb  {rows / bare:>10,.0f}"
-                      f" rows/s   ratio {bare / ours:.3f}   target 100,000")  # fmt: skip
+                figures.append(row(f"{name} inserted, acknowledged", ours, "msgpack + chdb", bare, 100_000))
+                # Only the names of this module's two tables are put into SQL.
+                (stored,) = store.query(f"SELECT count() AS n FROM {name} FINAL").rows[0]  # noqa: S608
+                assert stored == ROWS, f"{stored} of {ROWS} rows are in the store"
                 if name == "queries":
                     latencies = sorted(await live_latency(settings, store))
-                    print(f"one event to a visible row, idle: median {statistics.median(latencies):.0f} ms, "
-                          f"worst of {len(latencies)} {latencies[-1]:.0f} ms")  # fmt: skip
+                    print(
+                        f"one event published in an idle system is a visible row after {statistics.median(latencies):.0f}"
+                        f" ms (median), {latencies[-1]:.0f} ms (worst of {len(latencies)})"
+                    )
+    return figures
+
+
+def row(what: str, ours_s: float, bare_name: str, bare_s: float, target: int) -> dict[str, object]:
+    """Return one line of the table."""
+    return {
+        "rows": what,
+        "rows/s": f"{ROWS / ours_s:,.0f}",
+        "target": f"{target:,}",
+        "bare loop": bare_name,
+        "its rows/s": f"{ROWS / bare_s:,.0f}",
+        "ratio": f"{bare_s / ours_s:.2f}",
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--per-message", type=int, default=500)
-    arguments = parser.parse_args()
-    asyncio.run(measure("queries", query_event, arguments.rows, arguments.per_message))
-    asyncio.run(measure("spans", span_event, arguments.rows, arguments.per_message))
+    queries = asyncio.run(measure("queries", query_event))
+    print_rows([*queries, *asyncio.run(measure("spans", span_event))])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.report import print_rows
-from predictors.scenarios import Measured, run_scenario
+from predictors.scenarios import Measured, PredictorThread, run_scenario
 from schemas.scenario import Scenario, Seeds
 
 QUERIES = 200
@@ -32,15 +32,11 @@ def nothing(_batch: int) -> None:
     """Predict nothing."""
 
 
-def run(predict: Callable[[int], None], queries: int, warmup: int, log_dir: Path) -> Measured:
-    scenario = Scenario(min_duration_s=0, min_query_count=queries, warmup_query_count=warmup)
-    return run_scenario(scenario, predict, [1] * 16, Seeds(), log_dir=log_dir, cancelled=lambda: False)
-
-
-def platform(predict: Callable[[int], None], queries: int, log_dir: Path) -> Measured:
-    measured = run(predict, queries, 5, log_dir)
-    measured.finish()
-    return measured
+def platform(
+    predict: Callable[[int], None], queries: int, log_dir: Path, thread: PredictorThread | None = None
+) -> Measured:
+    scenario = Scenario(min_duration_s=0, min_query_count=queries, warmup_query_count=2)
+    return run_scenario(scenario, predict, [1] * 16, Seeds(), log_dir=log_dir, cancelled=lambda: False, thread=thread)
 
 
 def bare(predict: Callable[[int], None], queries: int) -> tuple[list[int], float]:
@@ -90,9 +86,10 @@ def overhead(log_dir: Path) -> list[dict[str, object]]:
 def smallest_run(log_dir: Path) -> list[dict[str, object]]:
     """Time the shortest measurement, from call to result."""
     taken = []
+    thread = PredictorThread()
     for _ in range(ROUNDS):
         start = time.perf_counter_ns()
-        measured = run(nothing, 8, 2, log_dir)
+        measured = platform(nothing, 8, log_dir, thread)
         taken.append((time.perf_counter_ns() - start) / 1e6)
         measured.finish()
     return [{"ten null queries": "call to result", "p50 ms": f"{statistics.median(taken):.2f}"}]

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from bus import streams, subjects
 from bus.errors import BusError, BusNotReadyError, BusUnavailableError, PayloadTooLargeError, RefusedError
 from bus.publisher import BatchPublisher
+from bus.wire import TRANSIENT, header_size
 from schemas.codec import encode
 from schemas.settings import Settings
 
@@ -31,20 +32,6 @@ NO_STREAM_FOR_S = 3.0
 """A server that is coming up knows its streams by then."""
 _RETRY_PAUSE_S = 0.05
 _RECONNECT_PAUSE_S = 0.2
-
-TRANSIENT = (
-    nats.errors.TimeoutError,
-    nats.errors.NoRespondersError,
-    nats.errors.ConnectionClosedError,
-    nats.errors.ConnectionReconnectingError,
-    nats.errors.OutboundBufferLimitError,
-    nats.errors.StaleConnectionError,
-    nats.js.errors.NoStreamResponseError,
-    nats.js.errors.ServiceUnavailableError,
-    asyncio.TimeoutError,
-    OSError,
-)
-"""What a server that restarts, or has not got up yet, makes a request end in."""
 
 
 class Bus:
@@ -299,13 +286,6 @@ class Bus:
             with contextlib.suppress(nats.errors.Error, OSError):
                 await client.flush(flush_s)  # type: ignore[arg-type]
         await client.close()
-
-
-def header_size(headers: dict[str, str] | None) -> int:
-    """Return how many bytes headers take on the wire; the server counts them as payload."""
-    if not headers:
-        return 0
-    return len("NATS/1.0\r\n\r\n") + sum(len(key.encode()) + len(value.encode()) + 4 for key, value in headers.items())
 
 
 async def _abandon(task: "asyncio.Task[None]") -> None:

@@ -11,12 +11,13 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from pydantic import BaseModel
 
-from bus.connection import TRANSIENT, Bus
+from bus.connection import Bus
 from bus.errors import BusError, BusNotReadyError, BusUnavailableError
 from bus.letters import bury
 from bus.pull import ConsumerLostError, PullInbox
 from bus.subjects import is_agent_consumer
 from bus.tail import follow
+from bus.wire import TRANSIENT
 from schemas.codec import Envelope, decode
 from schemas.errors import UndecodableError
 
@@ -177,7 +178,7 @@ class Consumer:
                 if await self._bus.wait_connected(left_s):
                     inbox = await self._ready()
                     await self._bus.unless_lost(inbox.pull(count, min(max(left_s, 0), _SLICE_S)))
-                    if received := await self._usable(inbox, inbox.take(count)):
+                    if received := await self._usable(inbox, inbox.take(count, self._ack_wait_s)):
                         return received
             except ConsumerLostError:
                 self._exists = False
@@ -213,6 +214,8 @@ class Consumer:
         if self._inbox is None or self._inbox.client is not self._bus.client:
             inbox = PullInbox(self._bus.client, self._stream, self._durable)
             await inbox.open()
+            if self._inbox is not None:
+                inbox.inherit(self._inbox)
             self._inbox = inbox
         return self._inbox
 

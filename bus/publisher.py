@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RESEND_AFTER_S = 5.0
 """Silence for so long means that a message or its acknowledgement was lost."""
 _CHECK_S = 0.1
+_YIELD_AFTER = 32
+_BYTES_AS_MESSAGE = 2048
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class BatchPublisher:
         self._tokens = itertools.count(1)
         self._changed = asyncio.Event()
         self._progress_s = 0.0
+        self._unyielded = 0
         self._failure: BusError | None = None
         self._client: Client | None = None
         self._inbox = ""
@@ -76,7 +79,12 @@ class BatchPublisher:
         token = str(next(self._tokens))
         self._pending[token] = _Unacknowledged(subject, payload, headers)
         await self._send(token, self._pending[token])
-        await asyncio.sleep(0)  # sending never suspends by itself: let acknowledgements and everybody else in
+        self._unyielded += 1 + len(payload) // _BYTES_AS_MESSAGE
+        if self._unyielded >= _YIELD_AFTER:
+            # Sending never suspends by itself: let acknowledgements and everybody else in. Not every time, as each
+            # turn of the loop is a system call for what has gathered.
+            self._unyielded = 0
+            await asyncio.sleep(0)
 
     async def publish_event(self, data: BaseModel, *, id: str | None = None, trace: str | None = None) -> None:
         """Send one event under its type and its evaluation's id. Raises as `publish` does."""

@@ -8,6 +8,7 @@ Protocol: https://docs.nats.io/reference/reference-protocols/nats_api_reference#
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections import deque
 
@@ -35,7 +36,7 @@ class PullInbox:
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = client.new_inbox()
         self._requests = 0
-        self._messages: deque[Msg] = deque()
+        self._messages: deque[tuple[float, Msg]] = deque()
         self._ended: dict[str, Msg] = {}
         self._arrived = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -53,9 +54,7 @@ class PullInbox:
             # Suppressed: the connection went, and the subscription with it.
             with contextlib.suppress(nats.errors.Error, OSError):
                 await subscription.unsubscribe()
-        left = list(self._messages)
-        self._messages.clear()
-        return left
+        return self.take(len(self._messages))
 
     async def pull(self, count: int, wait_s: float) -> None:
         """Have up to `count` messages ready to `take`: those there are, or else the first that comes within `wait_s`.
@@ -69,13 +68,24 @@ class PullInbox:
             if self._messages and count > 1:
                 await self._request(count - len(self._messages), None, count)
 
-    def take(self, count: int) -> list[Msg]:
-        """Return up to `count` messages that have arrived."""
-        return [self._messages.popleft() for _ in range(min(count, len(self._messages)))]
+    def take(self, count: int, fresh_s: float = math.inf) -> list[Msg]:
+        """Return up to `count` messages that have arrived, those older than `fresh_s` left out.
+
+        A message may have waited here since a fetch that was cancelled: past the acknowledgement wait it is another's.
+        """
+        oldest = time.monotonic() - fresh_s
+        taken = [self._messages.popleft() for _ in range(min(count, len(self._messages)))]
+        return [message for arrived, message in taken if arrived > oldest]
 
     def put_back(self, messages: list[Msg]) -> None:
         """Hand these out again first, in this order."""
-        self._messages.extendleft(reversed(messages))
+        now = time.monotonic()
+        self._messages.extendleft((now, message) for message in reversed(messages))
+
+    def inherit(self, other: "PullInbox") -> None:
+        """Take over what had arrived in the inbox of a client that is no more."""
+        self._messages.extendleft(reversed(other._messages))
+        other._messages.clear()
 
     async def _request(self, batch: int, wait_s: float | None, enough: int) -> None:
         """Ask for `batch` messages and return when `enough` are here or the server says that is all."""
@@ -103,7 +113,7 @@ class PullInbox:
         if message.subject.startswith(self._inbox):
             self._ended[message.subject.rpartition(".")[2]] = message
         else:
-            self._messages.append(message)
+            self._messages.append((time.monotonic(), message))
         self._arrived.set()
 
 

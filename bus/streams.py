@@ -4,6 +4,7 @@ A bucket is a stream too (`KV_<bucket>`, subjects `$KV.<bucket>.<key>`), defined
 https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-8.md
 """
 
+import logging
 from typing import Literal
 
 import nats.js.errors
@@ -13,6 +14,8 @@ from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfi
 from bus import subjects
 from bus.errors import BusNotReadyError
 from schemas.settings import Settings
+
+log = logging.getLogger(__name__)
 
 EVALUATIONS = "EVALUATIONS"
 TASKS = "TASKS"
@@ -47,11 +50,14 @@ def key_subject(bucket: Bucket, key: str) -> str:
 
 def definitions(settings: Settings) -> list[StreamConfig]:
     """Return every stream and every bucket's stream."""
-    return [*_streams(settings), *(_bucket(name) for name in BUCKETS)]
+    return [*_queues(settings), *_kept(settings), *(_bucket(name) for name in BUCKETS)]
 
 
 async def define(jetstream: JetStreamContext, config: StreamConfig) -> None:
-    """Create a stream, or make the one there is so. Raises BusNotReadyError when the server refuses."""
+    """Create a stream, or make the one there is so. Raises BusNotReadyError when the server refuses.
+
+    A change that the server refuses for want of storage is logged, and the stream stays as it was.
+    """
     try:
         try:
             await jetstream.add_stream(config)
@@ -59,10 +65,7 @@ async def define(jetstream: JetStreamContext, config: StreamConfig) -> None:
             # A stream that is there, and reserves much, is refused for want of room before it is found to be there.
             if error.err_code not in (_STREAM_EXISTS, _NO_STORAGE):
                 raise
-            try:
-                await jetstream.update_stream(config)
-            except nats.js.errors.NotFoundError:
-                raise error from None
+            await _update(jetstream, config, error)
     except nats.js.errors.ServiceUnavailableError:
         raise  # transient: the caller asks again
     except nats.js.errors.APIError as error:
@@ -70,7 +73,23 @@ async def define(jetstream: JetStreamContext, config: StreamConfig) -> None:
         raise BusNotReadyError(f"the server refuses stream {config.name}: {error.description}{hint}") from error
 
 
-def _streams(settings: Settings) -> list[StreamConfig]:
+async def _update(jetstream: JetStreamContext, config: StreamConfig, refusal: nats.js.errors.APIError) -> None:
+    """Make a stream that is there as `config` says. Raises `refusal` when it is not there after all."""
+    try:
+        await jetstream.update_stream(config)
+    except nats.js.errors.NotFoundError:
+        raise refusal from None
+    except nats.js.errors.ServerError as error:
+        if error.err_code != _NO_STORAGE:
+            raise
+        # The server's limit was lowered below what its streams reserve: it keeps to it, and takes no change to any.
+        log.warning(
+            "stream %s stays as it was: the server's storage limit is below what its streams reserve", config.name
+        )
+
+
+def _queues(settings: Settings) -> list[StreamConfig]:
+    """Return the work queues: what is acknowledged leaves."""
     window_s = settings.deduplication_window_s
     return [
         StreamConfig(
@@ -89,28 +108,35 @@ def _streams(settings: Settings) -> list[StreamConfig]:
             storage=StorageType.FILE,
             duplicate_window=window_s,
         ),
+    ]
+
+
+def _kept(settings: Settings) -> list[StreamConfig]:
+    """Return the streams that keep what they have until it is old, or until there is too much of it."""
+    window_s = settings.deduplication_window_s
+    return [
         StreamConfig(
             name=EVENTS,
             description="What happened to every evaluation",
             subjects=[subjects.all_events()],
+            retention=RetentionPolicy.LIMITS,
+            discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
             duplicate_window=min(window_s, settings.events_max_age_s),
             max_age=settings.events_max_age_s,
             max_bytes=int(settings.bus_max_file_bytes * EVENTS_SHARE),
             allow_direct=True,
-            retention=RetentionPolicy.LIMITS,
-            discard=DiscardPolicy.OLD,
         ),
         StreamConfig(
             name=DEAD,
             description="Messages that could not be used, with the reason",
             subjects=[subjects.all_dead()],
+            retention=RetentionPolicy.LIMITS,
+            discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
             duplicate_window=window_s,
             max_bytes=int(settings.bus_max_file_bytes * DEAD_SHARE),
             allow_direct=True,
-            retention=RetentionPolicy.LIMITS,
-            discard=DiscardPolicy.OLD,
         ),
     ]
 

@@ -10,10 +10,11 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from pydantic import BaseModel
 
 from bus import subjects
-from bus.connection import TRANSIENT, Bus
+from bus.connection import Bus
 from bus.errors import BusError, BusNotReadyError, BusUnavailableError
 from bus.pull import ConsumerLostError, PullInbox
 from bus.streams import EVENTS
+from bus.wire import TRANSIENT
 from schemas.base import new_id
 from schemas.codec import Envelope, decode
 from schemas.errors import UndecodableError

@@ -60,8 +60,7 @@ async def run(
             finally:
                 await agent.close()
     finally:
-        for task in (starting, stopped):
-            await ended(task)
+        await ended(starting, stopped)
 
 
 async def _start(settings: Settings, framework: str, device: Device, agent_id: str | None) -> "Agent":
@@ -111,15 +110,14 @@ class Agent:
         identity = self._identity
         log.info("agent %s: %s", identity.agent_id, identity.unavailable or identity.stack)
         heartbeat = asyncio.create_task(self._heartbeat(), name="heartbeat")
-        working = asyncio.create_task(self._work(), name="tasks")
+        working = asyncio.create_task(self._work(stop), name="tasks")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
             await asyncio.wait({heartbeat, working, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set() and self._load.running:
                 await asyncio.wait({working}, timeout=FINISH_S)
         finally:
-            for task in (working, heartbeat, stopped):
-                await ended(task)
+            await ended(working, heartbeat, stopped)
 
     async def close(self) -> None:
         """Leave nothing behind: no worker, no lock, no registration. Bounded, also when the bus is down."""
@@ -146,14 +144,14 @@ class Agent:
                 log.warning("agent %s: heartbeat: %s", self._identity.agent_id, error)
             await asyncio.sleep(self._settings.heartbeat_s)
 
-    async def _work(self) -> None:
+    async def _work(self, stop: asyncio.Event) -> None:
         if self._identity.unavailable is not None:
             await asyncio.Event().wait()  # registered for people to see; there is nothing it can do
         ack_wait_s = self._settings.task_ack_wait_s
         own = self._consumer(self._identity.agent_id)
         queue = TaskQueue(self._consumer(None), own, ack_wait_s=ack_wait_s)
         try:
-            while True:
+            while not stop.is_set():
                 received = await queue.next()
                 try:
                     async with KeepAlive(received, ack_wait_s):

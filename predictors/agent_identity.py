@@ -1,5 +1,6 @@
 """What an agent is: its id, its stack, its machine; found out once, before it takes tasks."""
 
+import asyncio
 import os
 import re
 import secrets
@@ -17,6 +18,8 @@ from schemas.agents import AgentRegistered, Hardware, Load, Stack
 from schemas.evaluation import Device
 from schemas.system import Environment, SystemDescription
 
+IMPORT_TIMEOUT_S = 120.0
+"""A framework that does not import by then hangs."""
 UNKNOWN_VERSION = "0.0.0"
 """Of a framework that does not import: it cannot say."""
 
@@ -80,7 +83,10 @@ async def _probe(settings: WorkerSettings) -> Ready:
     """Return what the framework says of itself; one that kills its process cannot run here either."""
     worker = await WorkerProcess.start(settings)
     try:
-        return await worker.ready()
+        async with asyncio.timeout(IMPORT_TIMEOUT_S):
+            return await worker.ready()
+    except TimeoutError:
+        return Ready(unavailable=f"importing {settings.framework} took longer than {IMPORT_TIMEOUT_S:g} s")
     except (WorkerCrashedError, WorkerOutOfMemoryError) as error:
         last = error.detail.strip().splitlines()[-1:] or [""]
         return Ready(unavailable=f"importing {settings.framework} failed: {error.message}. {last[0]}".strip())

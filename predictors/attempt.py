@@ -15,6 +15,7 @@ from predictors.errors import CancelledError, PredictorError
 from predictors.keep_alive import ended
 from predictors.reporter import Reporter
 from predictors.task_runner import TaskRunner
+from schemas.events import EvaluationState
 from schemas.failure import Failure
 from schemas.tasks import TaskAssigned
 
@@ -45,9 +46,12 @@ class Attempt:
     async def run(self) -> Ending:
         """Return how it ended; everything is on the bus by then, and the task acknowledged."""
         ending: Ending
-        if await self._is_cancelled():
-            failure = _cancelled(self._task).failure()
-            await self._reporter.failed(failure)
+        state = await self._state()
+        if state is not None and self._task.task_id in state.ended:
+            log.info("task %s came again after its end", self._task.task_id)
+            ending = "completed" if state.ended[self._task.task_id] == "completed" else "failed"
+        elif state is not None and state.cancel_requested:
+            await self._reporter.failed(_cancelled(self._task).failure())
             ending = "failed"
         else:
             await self._reporter.started()
@@ -91,18 +95,20 @@ class Attempt:
     async def _watch(self, body: "asyncio.Task[object]") -> None:
         while True:
             await asyncio.sleep(CANCEL_POLL_S)
-            if await self._is_cancelled():
+            state = await self._state()
+            if state is not None and state.cancel_requested:
                 self._cancelled = True
                 body.cancel()
                 return
 
-    async def _is_cancelled(self) -> bool:
+    async def _state(self) -> EvaluationState | None:
+        """Return what the registry says of the evaluation; None when it says nothing, or cannot be asked."""
         try:
             found = await self._registry.get_evaluation(self._task.evaluation_id)
         except BusError as error:
             log.debug("task %s: cannot see whether it is cancelled: %s", self._task.task_id, error)
-            return False  # asked again soon, and a bus that is away must not end a task
-        return found is not None and found[0].cancel_requested
+            return None  # asked again soon, and a bus that is away must not end a task
+        return found[0] if found is not None else None
 
 
 def _cancelled(task: TaskAssigned) -> CancelledError:

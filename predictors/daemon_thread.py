@@ -1,6 +1,7 @@
 """Blocking work beside an event loop, which never keeps the process from ending."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,7 +33,7 @@ async def in_daemon_thread(name: str, function: Callable[[], T]) -> T:
             value = function()
         except BaseException as raised:  # noqa: BLE001 - raised again where it is awaited
             error = raised
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from predictors.accuracy_pass import predict_all
 from predictors.contract import Framework
@@ -16,6 +17,7 @@ from predictors.measurement import measure
 from predictors.opened_model import OpenedModel, open_model
 from predictors.pipeline.output import OutputPipeline
 from predictors.prepared_inputs import InputsKey, PreparedInputs, prepare_inputs
+from predictors.scenarios import PredictorThread
 from predictors.scoring import score
 from predictors.system import read_state
 from predictors.task_assets import local_files
@@ -33,7 +35,8 @@ class Evaluator:
     """One worker's state between jobs: the open model, and the inputs prepared last.
 
     The agent sends a worker only jobs of one model, opened one way; what differs between them is the data,
-    the scenario and the sample. Blocking; for one thread.
+    the scenario and the sample. Blocking; for one thread. The predictor has a thread of its own: figures are
+    told while the load generator still closes its logs there.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Evaluator:
         self._device = device
         self._tell = tell
         self._process_start_ms = process_start_ms
+        self._thread = PredictorThread()
         self._model: OpenedModel | None = None
         self._inputs: tuple[InputsKey, PreparedInputs] | None = None
         self._outputs: tuple[object, OutputPipeline] | None = None
@@ -57,22 +61,26 @@ class Evaluator:
         with phases.timed("prepare"):
             inputs = self._prepared(task, job, scratch, phases)
             pipeline = self._output_pipeline(task, job, inputs)
+        with phases.timed("settle"):  # the load generator may still be closing the last task's logs
+            self._thread.call(_nothing)
         with phases.timed("open"):
-            model = self._opened(task, job)
             batches = inputs.full_batches(task.request.batch_size)
-            cold_start = model.begin_task(batches[0])
+            model = self._thread.call(lambda: self._opened(task, job))
+            cold_start = self._thread.call(lambda: model.begin_task(batches[0]))
         with phases.timed("predict"):
-            predictions, not_finite = predict_all(
-                model,
-                inputs,
-                pipeline,
-                batch_size=task.request.batch_size,
-                progress=lambda done, total: phases.progress("predict", done, total),
+            predictions, not_finite = self._thread.call(
+                lambda: predict_all(
+                    model,
+                    inputs,
+                    pipeline,
+                    batch_size=task.request.batch_size,
+                    progress=lambda done, total: phases.progress("predict", done, total),
+                )
             )
         with phases.timed("measure"):
             if task.request.scenario.name != "accuracy":
                 self._tell(Progress(phase="measure", message=task.request.scenario.name))
-            measured = measure(task.request, model, batches, scratch)
+            measured = measure(task.request, model, batches, scratch, self._thread)
         findings = Findings(
             task=task,
             inputs=inputs,
@@ -94,7 +102,8 @@ class Evaluator:
     def close(self) -> None:
         """Free the model and the inputs."""
         if self._model is not None:
-            self._model.predictor.close()
+            self._thread.call(self._model.predictor.close)
+        self._thread.close()
         if self._inputs is not None:
             self._inputs[1].close()
 
@@ -135,6 +144,10 @@ class Evaluator:
         return self._model
 
 
+def _nothing() -> None:
+    pass
+
+
 class Phases:
     """Times the phases of a job, and tells how far each is, at most four times a second."""
 
@@ -144,7 +157,7 @@ class Phases:
         self.spent_ms: dict[str, float] = {}
 
     @contextmanager
-    def timed(self, phase: Phase) -> Iterator[None]:
+    def timed(self, phase: Phase | Literal["settle"]) -> Iterator[None]:
         """Time the body as `phase`."""
         began = time.perf_counter_ns()
         yield

@@ -34,9 +34,11 @@ class KeepAlive:
                 await self.received.in_progress()
 
 
-async def ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task of one's own and wait until it is over."""
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
+async def ended(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks of one's own, wait until all are over, and raise the first error that one ended in."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error

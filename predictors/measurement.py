@@ -6,15 +6,19 @@ from pathlib import Path
 from predictors.contract import Batch
 from predictors.errors import PredictError
 from predictors.opened_model import OpenedModel, guarded
-from predictors.scenarios import run_scenario
+from predictors.scenarios import PredictorThread, run_scenario
 from predictors.scenarios.measured import Measured
 from schemas.evaluation import EvaluationRequested
 
 
 def measure(
-    request: EvaluationRequested, model: OpenedModel, batches: Sequence[Batch], log_dir: Path
+    request: EvaluationRequested,
+    model: OpenedModel,
+    batches: Sequence[Batch],
+    log_dir: Path,
+    thread: PredictorThread,
 ) -> Measured | None:
-    """Run the scenario; None for the one that measures nothing. Blocks.
+    """Run the scenario on `thread`, the predictor's; None for the one that measures nothing. Blocks.
 
     All `batches` are of `batch_size` items. Raises PredictorError. A cancelled evaluation needs no flag here:
     its worker is killed.
@@ -29,6 +33,7 @@ def measure(
             request.seeds,
             log_dir=log_dir,
             cancelled=_never,
+            thread=thread,
         ),
         PredictError,
         "the predictor failed while it was measured",

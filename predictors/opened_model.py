@@ -1,6 +1,7 @@
 """A model that is open in this worker, and what it took to get there."""
 
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,9 @@ from schemas.steps import AssetRef
 from schemas.tasks import TaskAssigned
 
 T = TypeVar("T")
+
+MAX_EVIDENCE = 4000
+"""Characters of a traceback that travel."""
 
 
 class OpenedModel:
@@ -77,7 +81,8 @@ def guarded(call: Callable[[], T], wrapped: type[PredictorError], what: str) -> 
     except Exception as error:  # whatever a framework raises: told to the user as that framework's failure
         if looks_like_no_memory(str(error)):
             raise out_of_memory(error) from error
-        raise wrapped(f"{what}: {type(error).__name__}: {error}") from error
+        evidence = traceback.format_exc()[-MAX_EVIDENCE:]
+        raise wrapped(f"{what}: {type(error).__name__}: {error}", detail=evidence) from error
 
 
 def _described(task: TaskAssigned, fetch: Callable[[AssetRef], Path], device: Device, trusted: bool) -> OpenModel:

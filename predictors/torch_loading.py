@@ -41,14 +41,9 @@ def load_network(model: OpenModel, device: "torch.device", *, freeze: bool) -> "
     if freeze and model.format != "torchscript":
         raise ModelRefusedError(f"option 'freeze' is for TorchScript, {model.name} is {model.format}")
     try:
-        network = load(model, device)
+        network = _frozen(load(model, device)) if freeze else load(model, device)
         for parameter in network.parameters():
             parameter.requires_grad_(False)
-        if freeze:
-            import torch
-
-            frozen: torch.nn.Module = torch.jit.freeze(network)
-            return frozen
         return network
     except (PredictorError, MemoryError):
         raise
@@ -69,6 +64,15 @@ def _torchscript(model: OpenModel, device: "torch.device") -> "torch.nn.Module":
             str(path), map_location=device
         )
     return network.eval()
+
+
+def _frozen(network: "torch.nn.Module") -> "torch.nn.Module":
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # as for torch.jit.load
+        frozen: torch.nn.Module = torch.jit.freeze(network)
+    return frozen
 
 
 def _exported(model: OpenModel, device: "torch.device") -> "torch.nn.Module":

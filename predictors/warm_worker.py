@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from predictors.daemon_thread import in_daemon_thread
-from predictors.worker_messages import Ready
+from predictors.errors import DeviceUnavailableError
 from predictors.worker_process import WorkerProcess, WorkerSettings
 from schemas.manifest_yaml import manifest_digest
 from schemas.scenario import Threads
@@ -79,7 +79,8 @@ class WarmWorker:
     async def get(self, framework: str, task: TaskAssigned, *, trusted: bool) -> WorkerProcess:
         """Return the warm worker when it fits `task` and still lives, or else a fresh one, ready.
 
-        Raises WorkerCrashedError or WorkerOutOfMemoryError when a fresh one dies while it imports.
+        Raises WorkerCrashedError or WorkerOutOfMemoryError when a fresh one dies while it imports, and
+        DeviceUnavailableError when the framework can no longer run here.
         """
         key = WorkerKey.of(task, trusted=trusted)
         if self._worker is not None and self._worker.alive and key == self._key and not task.request.cold:
@@ -89,7 +90,9 @@ class WarmWorker:
         settings = WorkerSettings(framework, task.stack.device, task.request.threads, self._memory_bytes)
         inherit = (*self._inherit, self._scratch.descriptor)
         self._worker = await WorkerProcess.start(settings, inherit=inherit)
-        ready: Ready = await self._worker.ready()
+        ready = await self._worker.ready()
+        if ready.unavailable is not None:
+            raise DeviceUnavailableError(ready.unavailable)
         log.debug("worker %d for %s %s is ready", self._worker.pid, framework, ready.version)
         self._key = key
         return self._worker

@@ -8,7 +8,8 @@ from pathlib import Path
 from predictors.errors import PredictorError, WorkerCrashedError, WorkerOutOfMemoryError
 
 _ALLOCATION_FAILED = re.compile(
-    r"MemoryError|bad_alloc|can't allocate memory|cannot allocate memory|failed to allocate memory|out of memory",
+    r"MemoryError|bad_alloc|can't allocate memory|cannot allocate memory|failed to allocate memory|out of memory"
+    r"|failed to map segment",
     re.IGNORECASE,
 )
 _HINT = "use a smaller batch, a smaller model or a machine with more memory"

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -32,6 +32,11 @@ __all__ = [
 
 _NEAR_MISSES = TypeAdapter(tuple[NearMiss, ...])
 _LEAST = -(2**63)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AFTER_EVERY_ID = "~"
+"""Sorts after every letter that an id may have."""
+WINDOW = 10_000
+"""Rows among which a status is looked for first."""
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -61,18 +66,17 @@ def list_evaluations(
     Raises InvalidCursorError.
     """
     (before,) = decode_cursor(cursor, ("",))
-    params = {
-        "before": before,
+    params: dict[str, str | int] = {
+        "before": before or AFTER_EVERY_ID,
         "model": model or "",
         "dataset": dataset or "",
         "framework": framework or "",
         "device": device or "",
         "status": status or "",
         "user": user or "",
-        "since_ns": 0 if since is None else int(since.timestamp() * 1e6) * 1000,
-        "limit": limit + 1,
+        "since_ns": 0 if since is None else (since - _EPOCH) // timedelta(microseconds=1) * 1000,
     }
-    ids = [str(row[0]) for row in store.query(statement("list_evaluation_ids"), params).rows]
+    ids = _ids(store, params, limit + 1)
     page = ids[:limit]
     following = encode_cursor(page[-1]) if len(ids) > limit else None
     return _evaluations(store, page, "task_figures"), following
@@ -134,6 +138,38 @@ def manifest(store: Store, kind: str, name: str, version: str) -> ManifestRow | 
     return next((ManifestRow.model_validate(row) for row in found.dicts()), None)
 
 
+def _ids(store: Store, params: dict[str, str | int], count: int) -> list[str]:
+    """Return the ids of up to `count` evaluations, newest first."""
+    if params["status"]:
+        return _ids_by_status(store, params, count)
+    found: dict[str, None] = {}
+    bound = {**params, "limit": count}
+    while len(found) < count:  # rows that are not merged yet give an id more than once
+        rows = store.query(statement("list_evaluation_ids"), bound).rows
+        found |= dict.fromkeys(str(row[0]) for row in rows)
+        if len(rows) < count:
+            break
+        bound["before"] = str(rows[-1][0])
+    return list(found)[:count]
+
+
+def _ids_by_status(store: Store, params: dict[str, str | int], count: int) -> list[str]:
+    """As `_ids`, where a status is asked for: that is of several rows together, so all of them are looked at.
+
+    Most often the newest few thousand fill the page; only if not, all others are looked at too.
+    """
+    newest = store.query(statement("newest_evaluation_id"), {"before": params["before"], "position": WINDOW}).rows
+    found: list[str] = []
+    bound = dict(params)
+    for after in [*(str(row[0]) for row in newest), ""]:
+        bound |= {"after": after, "limit": count - len(found)}
+        found += [str(row[0]) for row in store.query(statement("list_evaluation_ids_by_status"), bound).rows]
+        if len(found) == count:
+            break
+        bound["before"] = after
+    return found
+
+
 def _evaluations(store: Store, ids: Sequence[str], task_statement: str) -> list[Evaluation]:
     """Return these evaluations, newest first."""
     if not ids:
@@ -149,6 +185,8 @@ def _evaluation(row: dict[str, Any], tasks: list[TaskResult]) -> Evaluation:
     return Evaluation.model_validate(
         {
             **row,
+            "created": _moment(row["created_ns"]),
+            "ended": _moment(row["ended_ns"]),
             "request": json.loads(row["request"]),
             "near_misses": _NEAR_MISSES.validate_json(row["near_misses"] or "[]"),
             "failure": _failure(row["failure"]),
@@ -160,8 +198,14 @@ def _evaluation(row: dict[str, Any], tasks: list[TaskResult]) -> Evaluation:
 def _task(row: dict[str, Any]) -> TaskResult:
     """Return a task from a row of `mlms_tasks`. Its figures are those of the record, kept by themselves too."""
     figures = json.loads(row["figures"]) if row["figures"] else {}
-    record = TaskRecord.model_validate_json(row["record"]) if row["record"] else None
-    return TaskResult.model_validate({**row, **figures, "record": record, "failure": _failure(row["failure"])})
+    record = TaskRecord.model_validate_json(row["record"]) if row.get("record") else None
+    times = {name: _moment(row[f"{name}_ns"]) for name in ("created", "started", "ended")}
+    return TaskResult.model_validate({**row, **figures, **times, "record": record, "failure": _failure(row["failure"])})
+
+
+def _moment(time_ns: int) -> datetime | None:
+    """Return nanoseconds since the epoch as a time, to the microsecond; None for 0, which means never."""
+    return _EPOCH + timedelta(microseconds=time_ns // 1000) if time_ns else None
 
 
 def _failure(text: str) -> Failure | None:

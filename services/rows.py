@@ -178,7 +178,10 @@ def _task_started(event: events.TaskStarted, _: Envelope[BaseModel]) -> TableRow
         system_id=event.system_id,
         batch_size=event.batch_size,
     )
-    return {"tasks": row}
+    begun = _one(
+        _EVALUATION, evaluation_id=event.evaluation_id, stage="started", time_ns=event.time_ns, status="running"
+    )
+    return {"tasks": row, "evaluations": begun}
 
 
 def _task_completed(event: events.TaskCompleted, _: Envelope[BaseModel]) -> TableRows:

@@ -4,9 +4,12 @@
 CREATE TABLE IF NOT EXISTS evaluations
 (
     evaluation_id String COMMENT 'Sorts by time of creation',
-    stage LowCardinality(String) COMMENT 'Which event this row is: accepted, rejected or ended',
+    stage LowCardinality(String) COMMENT 'Which event this row is: accepted, rejected, started (any task) or ended',
     time_ns Int64 COMMENT 'When it happened, nanoseconds since the epoch',
     status LowCardinality(String) COMMENT 'Status of the evaluation as far as this event knows',
+    rank UInt8 MATERIALIZED transform(
+        status, ['cancelled', 'failed', 'partial', 'completed', 'running', 'pending'], [13, 12, 11, 10, 2, 1], 0)
+        COMMENT 'The row of an evaluation with the highest rank says how it stands',
     model LowCardinality(String),
     model_version LowCardinality(String),
     dataset LowCardinality(String),
@@ -27,7 +30,7 @@ CREATE TABLE IF NOT EXISTS evaluations
 )
 ENGINE = ReplacingMergeTree(time_ns)
 ORDER BY (evaluation_id, stage)
-SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+SETTINGS index_granularity = 128, min_compress_block_size = 8192, non_replicated_deduplication_window = 1000;
 
 CREATE TABLE IF NOT EXISTS tasks
 (
@@ -96,7 +99,7 @@ CREATE TABLE IF NOT EXISTS tasks
 )
 ENGINE = ReplacingMergeTree(time_ns)
 ORDER BY (evaluation_id, task_id, attempt, stage)
-SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+SETTINGS index_granularity = 64, min_compress_block_size = 8192, non_replicated_deduplication_window = 1000;
 
 CREATE TABLE IF NOT EXISTS predictions
 (

@@ -163,34 +163,30 @@ CREATE OR REPLACE VIEW mlms_evaluations
 )
 AS SELECT
     e.evaluation_id AS evaluation_id,
-    multiIf(
-        countIf(e.stage = 'ended') > 0, argMaxIf(e.status, e.time_ns, e.stage = 'ended'),
-        countIf(e.stage = 'accepted') = 0, 'rejected',
-        e.evaluation_id IN (SELECT evaluation_id FROM tasks WHERE stage != 'planned'), 'running',
-        'pending') AS status,
-    argMinIf(e.model, e.stage, e.stage != 'ended') AS model,
-    argMinIf(e.model_version, e.stage, e.stage != 'ended') AS model_version,
-    argMinIf(e.dataset, e.stage, e.stage != 'ended') AS dataset,
-    argMinIf(e.dataset_version, e.stage, e.stage != 'ended') AS dataset_version,
-    argMinIf(e.user, e.stage, e.stage != 'ended') AS user,
-    argMinIf(e.scenario, e.stage, e.stage != 'ended') AS scenario,
-    argMinIf(e.frameworks, e.stage, e.stage != 'ended') AS frameworks,
-    argMinIf(e.devices, e.stage, e.stage != 'ended') AS devices,
-    argMinIf(e.planned, e.stage, e.stage != 'ended') AS planned,
-    argMaxIf(e.completed, e.time_ns, e.stage = 'ended') AS completed,
-    argMaxIf(e.failed, e.time_ns, e.stage = 'ended') AS failed,
-    argMaxIf(e.cancelled, e.time_ns, e.stage = 'ended') AS cancelled,
-    toDateTime64(fromUnixTimestamp64Nano(argMinIf(e.time_ns, e.stage, e.stage != 'ended'), 'UTC'), 6, 'UTC') AS created,
+    argMax(e.status, e.rank) AS status,
+    argMinIf(e.model, e.stage, e.rank < 2) AS model,
+    argMinIf(e.model_version, e.stage, e.rank < 2) AS model_version,
+    argMinIf(e.dataset, e.stage, e.rank < 2) AS dataset,
+    argMinIf(e.dataset_version, e.stage, e.rank < 2) AS dataset_version,
+    argMinIf(e.user, e.stage, e.rank < 2) AS user,
+    argMinIf(e.scenario, e.stage, e.rank < 2) AS scenario,
+    argMinIf(e.frameworks, e.stage, e.rank < 2) AS frameworks,
+    argMinIf(e.devices, e.stage, e.rank < 2) AS devices,
+    argMinIf(e.planned, e.stage, e.rank < 2) AS planned,
+    argMaxIf(e.completed, e.rank, e.stage = 'ended') AS completed,
+    argMaxIf(e.failed, e.rank, e.stage = 'ended') AS failed,
+    argMaxIf(e.cancelled, e.rank, e.stage = 'ended') AS cancelled,
+    toDateTime64(fromUnixTimestamp64Nano(argMinIf(e.time_ns, e.stage, e.rank < 2), 'UTC'), 6, 'UTC') AS created,
     toDateTime64(fromUnixTimestamp64Nano(nullIf(maxIf(e.time_ns, e.stage IN ('ended', 'rejected')), 0), 'UTC'), 6, 'UTC')
         AS ended,
-    argMinIf(e.request, e.stage, e.stage != 'ended') AS request,
-    argMinIf(e.model_manifest, e.stage, e.stage != 'ended') AS model_manifest,
-    argMinIf(e.dataset_manifest, e.stage, e.stage != 'ended') AS dataset_manifest,
-    argMinIf(e.near_misses, e.stage, e.stage != 'ended') AS near_misses,
-    argMinIf(e.failure, e.stage, e.stage != 'ended') AS failure
+    argMinIf(e.request, e.stage, e.rank < 2) AS request,
+    argMinIf(e.model_manifest, e.stage, e.rank < 2) AS model_manifest,
+    argMinIf(e.dataset_manifest, e.stage, e.rank < 2) AS dataset_manifest,
+    argMinIf(e.near_misses, e.stage, e.rank < 2) AS near_misses,
+    argMinIf(e.failure, e.stage, e.rank < 2) AS failure
 FROM evaluations AS e
 GROUP BY e.evaluation_id
-HAVING countIf(e.stage != 'ended') > 0;
+HAVING min(e.rank) < 2;
 
 CREATE OR REPLACE VIEW mlms_predictions
 (

@@ -2,5 +2,6 @@
 
 from predictors.scenarios.measured import Measured, Verdict
 from predictors.scenarios.run import run_scenario
+from predictors.scenarios.thread import PredictorThread
 
-__all__ = ["Measured", "Verdict", "run_scenario"]
+__all__ = ["Measured", "PredictorThread", "Verdict", "run_scenario"]

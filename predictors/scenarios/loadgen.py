@@ -1,16 +1,13 @@
-"""MLPerf's load generator: one persistent thread that it runs on, its settings and its verdict.
+"""MLPerf's load generator: its settings, a run, and its verdict.
 
-StartTest needs about 1 ms until its first query and, for its log thread polls three times at a fixed period,
-30 ms after the last one until it returns. So it runs on a thread of its own, where the predictions of a
-measurement are made, too; whoever waits for a measurement goes on when the last query has been recorded. The
-generator keeps its state in globals: a run waits for the one before it to have returned.
+StartTest needs about 1 ms until its first query; and, as its log thread polls three times at a fixed period,
+30 ms after the last one until it returns. It keeps its state in globals, so one run waits for another.
 """
 
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,23 +20,18 @@ from schemas.scenario import Scenario, Seeds
 
 VERSION = f"mlcommons-loadgen {version('mlcommons-loadgen')}"
 
-_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loadgen")
-"""Started by the first run. The interpreter joins it at exit, so no log is cut off."""
+RUNNING = threading.Lock()
+"""Held from before a run until StartTest has returned."""
 
 _SEED_MASK = 2**64 - 1
 _SCENARIOS = {"single_stream": lg.TestScenario.SingleStream, "offline": lg.TestScenario.Offline}
 _EARLY_STOPPING = re.compile(r"Early stopping 90\.0th percentile estimate: (\d+)")
 
 
-def submit(job: Callable[[], Verdict]) -> "Future[Verdict]":
-    """Run `job` on the load generator's thread, after the jobs before it."""
-    return _THREAD.submit(job)
-
-
 def drive(recorder: Recorder, plan: LoadPlan, scenario: Scenario, seeds: Seeds, log_dir: Path) -> Verdict:
-    """Run the plan to its end and return the load generator's verdict. Only on the load generator's thread.
+    """Run the plan to its end, on this thread, and return the load generator's verdict. Wants RUNNING held.
 
-    `recorder.done` is set when the last query has been recorded, long before this returns. Logs go to a
+    `recorder.done` is set when the last query has been recorded, 30 ms before this returns. Logs go to a
     directory in `log_dir` that is gone afterwards. Raises OSError when that cannot be made.
     """
     logs = Path(tempfile.mkdtemp(prefix="loadgen-", dir=log_dir))

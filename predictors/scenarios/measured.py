@@ -78,7 +78,7 @@ class Measured:
         return statistics.throughput(int(items.sum()), window_s, query_items=items, ends_s=ends_s)
 
     def finish(self, timeout_s: float | None = None) -> Verdict:
-        """Wait until the load generator has closed its logs (30 ms after a run) and return what it says.
+        """Return what the load generator itself says, once it has closed its logs (30 ms after the last query).
 
         Raises TimeoutError after `timeout_s`. Not needed for anything but that verdict.
         """

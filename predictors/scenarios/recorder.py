@@ -67,11 +67,8 @@ class Recorder:
 
     def check(self, now: int) -> None:
         """After a query: end the load when it was cancelled or has been measured for long enough."""
-        try:
-            if self.cancelled():
-                self.stop("cancelled", CancelledError("the evaluation was cancelled during its measurement"))
-        except BaseException as error:  # noqa: BLE001 - kept and raised again by run_scenario
-            self.stop("error", error)
+        if self.cancelled():
+            self.stop("cancelled", CancelledError("the evaluation was cancelled during its measurement"))
         if now >= self.check_at and len(self.issued) > self.warmup:
             self.check_at = self.issued[self.warmup] + self.max_ns
             if now >= self.check_at:
@@ -88,25 +85,26 @@ class Recorder:
         complete, respond = load_generator.QuerySamplesComplete, load_generator.QuerySampleResponse
 
         def issue(ids: list[int], samples: list[int]) -> None:
-            for position, sample in enumerate(samples):
-                if self.stopped:
-                    rest = ids[position:]
-                    self.drained += len(rest)
-                    complete([respond(id_, 0, 0) for id_ in rest])
-                    return
-                try:
+            answered = 0
+            try:
+                for sample in samples:
+                    if self.stopped:
+                        break
                     batch = drawn[sample]
                     issued = clock()
                     predict(batch)
                     completed = clock()
-                except BaseException as error:  # noqa: BLE001 - kept and raised again by run_scenario
-                    self.stop("error", error)
-                    complete([respond(ids[position], 0, 0)])
-                    continue
-                complete([respond(ids[position], 0, 0)])
-                add_batch(batch)
-                add_issued(issued)
-                add_completed(completed)
-                check(completed)
+                    complete([respond(ids[answered], 0, 0)])
+                    answered += 1
+                    add_batch(batch)
+                    add_issued(issued)
+                    add_completed(completed)
+                    check(completed)
+            except BaseException as error:  # noqa: BLE001 - kept and raised again by run_scenario
+                self.stop("error", error)
+            rest = ids[answered:]
+            if rest:
+                self.drained += len(rest)
+                complete([respond(id_, 0, 0) for id_ in rest])
 
         return issue

@@ -1,7 +1,6 @@
 """One measurement from beginning to end."""
 
 import gc
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,10 +13,9 @@ from predictors.scenarios import loadgen
 from predictors.scenarios.measured import Column, Measured, Verdict
 from predictors.scenarios.plan import QUERY_SET_MAX, LoadPlan, plan_load
 from predictors.scenarios.recorder import Recorder
+from predictors.scenarios.thread import PredictorThread
 from schemas.result import Validity
 from schemas.scenario import Scenario, Seeds
-
-_ONE_AT_A_TIME = threading.Lock()
 
 
 def run_scenario(
@@ -28,12 +26,15 @@ def run_scenario(
     *,
     log_dir: Path,
     cancelled: Callable[[], bool],
+    thread: PredictorThread | None = None,
 ) -> Measured:
-    """Measure `predict` under the load of `scenario`; blocks until the last query has been recorded.
+    """Measure `predict` under the load of `scenario`; blocks.
 
     `predict(i)` runs prepared batch `i`, of `batch_items[i]` items, and returns when the device has finished.
-    It is called on the load generator's thread, the same for every measurement of a process, while the
-    caller waits; a few timed calls come first, from which the size of the query set is estimated.
+    A few timed calls come before the load, from which the size of the query set is estimated. It must be
+    called on the thread that the predictor was opened on: the caller's own, where this returns when the load
+    generator has closed its logs, 30 ms after the last query; or `thread`, where this returns as soon as the
+    last query has been recorded, and whatever is submitted to that thread next waits for the logs.
     `cancelled` is asked after every query: it must be cheap. Logs go to a directory in `log_dir` (which must
     exist) and are removed. Garbage collection is off meanwhile, in the whole process.
 
@@ -44,39 +45,51 @@ def run_scenario(
         raise ValueError("the scenario 'accuracy' has no load to run")
     if not batch_items or min(batch_items) < 1:
         raise ValueError("nothing to measure: every batch must have an item")
-    with _ONE_AT_A_TIME:
-        recorder = Recorder(predict, cancelled)
-        plans: list[LoadPlan] = []
+    recorder = Recorder(predict, cancelled)
+    plans: list[LoadPlan] = []
 
-        def job() -> Verdict:
+    def job() -> Verdict:
+        with loadgen.RUNNING:
             predicted_ns = recorder.estimate(int(np.argmax(batch_items)))
             plan = plan_load(scenario, batch_items, predicted_ns)
             recorder.limit(plan.warmup, scenario.max_duration_s)
             plans.append(plan)
             return loadgen.drive(recorder, plan, scenario, seeds, log_dir)
 
-        verdict = _without_collection(job, recorder)
-        if recorder.error is not None:
-            raise recorder.error
-        if not plans or (verdict.done() and verdict.exception() is not None):
-            verdict.result()  # raises: it failed before the first query, or the generator itself did
-        return _measured(recorder, plans[0], scenario, seeds, batch_items, verdict)
+    verdict = _without_collection(job, recorder, thread)
+    if recorder.error is not None:
+        raise recorder.error
+    if not plans or (verdict.done() and verdict.exception() is not None):
+        verdict.result()  # raises: it failed before the first query, or the generator itself did
+    return _measured(recorder, plans[0], scenario, seeds, batch_items, verdict)
 
 
-def _without_collection(job: Callable[[], Verdict], recorder: Recorder) -> "Future[Verdict]":
+def _without_collection(
+    job: Callable[[], Verdict], recorder: Recorder, thread: PredictorThread | None
+) -> "Future[Verdict]":
     collecting = gc.isenabled()
     gc.disable()
     try:
-        verdict = loadgen.submit(job)
-        verdict.add_done_callback(lambda _: recorder.done.set())
-        try:
-            recorder.done.wait()
-        except BaseException as error:  # the user's Ctrl-C: the load must not go on without us
-            recorder.stop("error", error)
-            raise
+        return _here(job) if thread is None else _there(job, recorder, thread)
     finally:
         if collecting:
             gc.enable()
+
+
+def _here(job: Callable[[], Verdict]) -> "Future[Verdict]":
+    verdict: Future[Verdict] = Future()
+    verdict.set_result(job())
+    return verdict
+
+
+def _there(job: Callable[[], Verdict], recorder: Recorder, thread: PredictorThread) -> "Future[Verdict]":
+    verdict = thread.submit(job)
+    verdict.add_done_callback(lambda _: recorder.done.set())
+    try:
+        recorder.done.wait()
+    except BaseException as error:  # the user's Ctrl-C: the load must not go on without us
+        recorder.stop("error", error)
+        raise
     return verdict
 
 

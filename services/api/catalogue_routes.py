@@ -72,22 +72,46 @@ def _of_kind(kind: Kind) -> list[Endpoint]:
 
     return [
         Endpoint(
-            "GET", base, bound(_list), f"List {kind}s, by name, newest version first", "manifests",
-            returns=model, paged=True, query=ManifestsQuery,
+            "GET",
+            base,
+            bound(_list),
+            f"List {kind}s, by name, newest version first",
+            "manifests",
+            returns=model,
+            paged=True,
+            query=ManifestsQuery,
         ),
         Endpoint(
-            "POST", base, bound(_add), f"Register a {kind}: its manifest as YAML or JSON", "manifests",
-            returns=model, status=HTTPStatus.CREATED, query=AddQuery, body=model, body_types=JSON_OR_YAML,
+            "POST",
+            base,
+            bound(_add),
+            f"Register a {kind}: its manifest as YAML or JSON",
+            "manifests",
+            returns=model,
+            status=HTTPStatus.CREATED,
+            query=AddQuery,
+            body=model,
+            body_types=JSON_OR_YAML,
         ),
         Endpoint(
-            "GET", f"{base}/{{name}}", bound(_get), f"The newest version of a {kind}, or the newest in a range",
-            "manifests", returns=model, query=OneManifestQuery,
+            "GET",
+            f"{base}/{{name}}",
+            bound(_get),
+            f"The newest version of a {kind}, or the newest in a range",
+            "manifests",
+            returns=model,
+            query=OneManifestQuery,
         ),
         Endpoint(
-            "DELETE", f"{base}/{{name}}", bound(_remove), f"Remove a {kind}; what it evaluated stays", "manifests",
-            status=HTTPStatus.NO_CONTENT, query=RemoveQuery,
+            "DELETE",
+            f"{base}/{{name}}",
+            bound(_remove),
+            f"Remove a {kind}; what it evaluated stays",
+            "manifests",
+            status=HTTPStatus.NO_CONTENT,
+            query=RemoveQuery,
         ),
-    ]  # fmt: skip
+    ]
 
 
 async def _list(request: Request, kind: Kind) -> Response:

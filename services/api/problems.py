@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from bus.errors import BusError, PayloadTooLargeError
 from schemas.codec import explain
-from schemas.errors import ManifestError
+from schemas.errors import ManifestError, VersionError
 from services.errors import InvalidCursorError, StoreError, StoreUnavailableError
 
 log = logging.getLogger(__name__)
@@ -144,6 +144,8 @@ def problem_of(error: Exception) -> ProblemError:
             return invalid_fields(error)
         case ManifestError():
             return invalid("manifest_invalid", str(error), "See docs/manifests.md for what a manifest may hold.")
+        case VersionError():
+            return invalid("invalid_request", str(error))
         case InvalidCursorError():
             return invalid("invalid_request", str(error), "Use the next_cursor of the page before, unchanged.")
         case StoreUnavailableError():
@@ -175,7 +177,15 @@ async def answer(request: Request, error: Exception) -> Response:
     return problem.response()
 
 
-HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-    kind: answer for kind in (HTTPException, ProblemError, ValidationError, ManifestError, StoreError, BusError)
-} | {InvalidCursorError: answer, Exception: answer}
+_KINDS = (
+    HTTPException,
+    ProblemError,
+    ValidationError,
+    ManifestError,
+    VersionError,
+    StoreError,
+    InvalidCursorError,
+    BusError,
+)
+HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = dict.fromkeys((*_KINDS, Exception), answer)
 """For Starlette: every exception becomes a problem."""

@@ -1,7 +1,7 @@
 """The evaluations of the registry, as this scheduler knows them, and every change it makes to them."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from bus.errors import RevisionConflictError
@@ -9,6 +9,10 @@ from bus.registry import Registry
 from schemas.events import EvaluationState, PlannedTask
 from schemas.result import FINAL
 from services.scheduler.placement import Target
+
+KEEP_PLAN_S = 3600.0
+"""How long an evaluation that has ended keeps its plan in the registry, for readers whom the store has not told yet."""
+SLIM_AT_ONCE = 100
 
 
 class UnknownEvaluationError(Exception):
@@ -22,8 +26,9 @@ class Ledger:
     fails and is decided again on what the registry has.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, *, keep_plan_s: float = KEEP_PLAN_S) -> None:
         self._registry = registry
+        self._keep_plan_s = keep_plan_s
         self.active: dict[str, EvaluationState] = {}
         """Evaluations that have a plan and have not ended."""
         self.recovered: set[str] = set()
@@ -33,6 +38,8 @@ class Ledger:
         self.begun: dict[str, int] = {}
         """Of tasks that an agent has begun: the attempt, as last heard."""
         self._revisions: dict[str, int] = {}
+        self._finished: deque[tuple[float, str]] = deque()
+        """Evaluations that have ended and still have their plan, and since when."""
 
     async def recover(self) -> None:
         """Take up what the registry holds: evaluations that a scheduler before this one left unfinished."""
@@ -41,6 +48,25 @@ class Ledger:
                 self.remember(state)
                 if state.status != "pending":
                     self.recovered.add(state.evaluation_id)
+            elif state.plan is not None:
+                self._finished.append((time.monotonic(), state.evaluation_id))
+
+    async def slim(self) -> None:
+        """Take the plans out of entries that ended long ago: whoever starts next reads every entry there is.
+
+        A few at once; raises BusUnavailableError.
+        """
+        due = time.monotonic() - self._keep_plan_s
+        for _ in range(SLIM_AT_ONCE):
+            if not self._finished or self._finished[0][0] > due:
+                return
+            found = await self._registry.get_evaluation(self._finished[0][1])
+            if found is not None and found[0].plan is not None:
+                try:
+                    await self._registry.update_evaluation(found[0].model_copy(update={"plan": None}), found[1])
+                except RevisionConflictError:
+                    continue  # another scheduler is at it: look again
+            self._finished.popleft()
 
     async def create(self, state: EvaluationState) -> bool:
         """Make the first entry of an evaluation. False: there is one. Raises PayloadTooLargeError."""
@@ -86,6 +112,8 @@ class Ledger:
             self._revisions[state.evaluation_id] = revision
         else:
             self.forget(state.evaluation_id)
+            if state.plan is not None:
+                self._finished.append((time.monotonic(), state.evaluation_id))
 
     def remember(self, state: EvaluationState) -> None:
         """Keep an evaluation that has not ended, and count its tasks as outstanding."""

@@ -203,5 +203,6 @@ class Scheduler:
                 continue  # who is live is not known
             try:
                 await self._watchdog.check()
+                await self._ledger.slim()
             except BusUnavailableError as error:
                 log.warning("the watchdog is held up: %s", error)

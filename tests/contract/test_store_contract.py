@@ -138,7 +138,7 @@ def test_an_insert_repeated_under_its_token_changes_nothing(store: Store, table:
 def test_empty_and_large_inserts(store: Store, table: str) -> None:
     """No rows are no rows; three hundred thousand arrive whole, and once under a token."""
     assert store.insert(table, {"i": [], "s": []}) == 0
-    big = {"i": list(range(300_000)), "s": ["x" * 50] * 300_000}
+    big: dict[str, list[object]] = {"i": list(range(300_000)), "s": ["x" * 50] * 300_000}
     for _ in range(2):
         assert store.insert(table, big, token="big") == 300_000
     found = store.query(f"SELECT count() AS n, uniqExact(i) AS u, sum(length(s)) AS s FROM {table}").rows

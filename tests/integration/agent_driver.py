@@ -92,7 +92,7 @@ async def do(bus: Bus, assigned: TaskAssigned, *, trace: str | None = None) -> E
 async def events_until(bus: Bus, assigned: TaskAssigned, wanted: Callable[[BaseModel], bool]) -> Events:
     """Return the events of a task's evaluation up to and with the first that is `wanted`."""
     found: Events = []
-    async with asyncio.timeout(PATIENCE_S), aclosing(follow(bus, assigned.evaluation_id)) as following:  # type: ignore[type-var]
+    async with asyncio.timeout(PATIENCE_S), aclosing(follow(bus, assigned.evaluation_id)) as following:
         async for envelope in following:
             found.append(envelope)
             if wanted(envelope.data):
@@ -131,7 +131,7 @@ def completed(events: Events) -> TaskCompleted:
 async def until(condition: Callable[[], T | None], what: str) -> T:
     """Wait until `condition` returns something that is true, and return it."""
     async with asyncio.timeout(PATIENCE_S):
-        while not (found := condition()):
+        while not (found := condition()):  # noqa: ASYNC110 - processes set no event
             await asyncio.sleep(0.01)
     assert found, what
     return found
@@ -174,7 +174,8 @@ class AgentProcess:
             "import asyncio, os, sys\n"
             "from predictors.agent import run\n"
             "from schemas.settings import load_settings\n"
-            "asyncio.run(run(load_settings(os.environ), asyncio.Event(), framework=sys.argv[1], agent_id=sys.argv[2]))\n"
+            "settings, (framework, agent_id) = load_settings(os.environ), sys.argv[1:]\n"
+            "asyncio.run(run(settings, asyncio.Event(), framework=framework, agent_id=agent_id))\n"
         )
         environment = {**os.environ, **to_environ(settings), "PYTHONPATH": str(REPOSITORY)}
         with log.open("wb") as output:

@@ -1,15 +1,17 @@
 """Agents at work: real processes, a real bus, real frameworks."""
 
 import asyncio
+import itertools
 import os
 
 import pytest
 
+from bus import subjects
 from bus.connection import Bus
 from bus.consumers import follow
 from bus.registry import Registry
 from predictors.machine_lock import MachineLock
-from schemas.events import PredictionsRecorded, QueriesRecorded, TaskProgressed, TaskStarted
+from schemas.events import EvaluationState, PredictionsRecorded, QueriesRecorded, TaskProgressed, TaskStarted
 from schemas.settings import Settings
 from schemas.system import SystemDescribed
 from tests.integration.agent_driver import (
@@ -21,6 +23,7 @@ from tests.integration.agent_driver import (
     do,
     events_until,
     in_phase,
+    is_final,
     model,
     null_task,
     only,
@@ -66,7 +69,7 @@ async def test_a_real_model_is_evaluated(settings: Settings, bus: Bus, framework
 async def test_a_worker_stays_warm_for_the_same_model(settings: Settings, bus: Bus) -> None:
     """A second task of a model runs in the same process; `cold`, or another batch size, takes a fresh one."""
     async with running_agent(settings, bus) as entry:
-        pids = []
+        pids: list[int] = []
         cold_starts = []
         for asked in ({}, {}, {"cold": True}, {}, {"batch_size": 4}):
             record = completed(await do(bus, null_task(entry.stack, **asked))).record
@@ -98,15 +101,6 @@ async def test_a_warm_worker_evaluates_what_is_asked_for_now(settings: Settings,
     assert all_ == (list(range(500)), 500)
 
 
-async def test_the_accuracy_scenario_measures_no_load(settings: Settings, bus: Bus) -> None:
-    """Without a load there are predictions and an accuracy, and no latency that nobody measured."""
-    async with running_agent(settings, bus) as entry:
-        events = await do(bus, null_task(entry.stack, scenario={"name": "accuracy"}))
-    record = completed(events).record
-    assert record.accuracy is not None and record.latency is None and record.throughput is None
-    assert not [envelope for envelope in events if isinstance(envelope.data, QueriesRecorded)]
-
-
 async def test_many_rows_travel_in_chunks(settings: Settings, bus: Bus) -> None:
     """More queries than fit into one message arrive complete, in order, each once."""
     scenario = {**TINY, "min_query_count": 30_000}
@@ -128,6 +122,36 @@ async def test_a_targeted_task_is_done_by_its_agent(settings: Settings, bus: Bus
             completed(await do(bus, null_task(entry.stack, agent_id=name))).agent_id for name in ("two", "one", "two")
         ]
     assert done_by == ["two", "one", "two"]
+
+
+async def test_many_tasks_at_once_are_each_done_once(settings: Settings, bus: Bus) -> None:
+    """Tasks of the stack and of the agent's own that come together are all done, one after the other."""
+    async with running_agent(settings, bus) as entry:
+        tasks = [null_task(entry.stack, agent_id=name) for name in (None, entry.agent_id) * 4]
+        for assigned in tasks:
+            await assign(bus, assigned)
+        for assigned in tasks:
+            completed(await events_until(bus, assigned, is_final))
+    info = await bus.jetstream.stream_info("EVENTS", subjects_filter="mlms.v1.event.task_completed.*")
+    assert sorted((info.state.subjects or {}).values()) == [1] * len(tasks)
+
+
+async def test_a_task_that_comes_again_is_not_done_again(settings: Settings, bus: Bus) -> None:
+    """A task whose end the agent, or the registry, knows of is acknowledged and nothing else."""
+    async with running_agent(settings, bus) as entry:
+        known = null_task(entry.stack)
+        await do(bus, known)
+        ended = null_task(entry.stack)
+        state = EvaluationState(
+            evaluation_id=ended.evaluation_id, status="running", ended={ended.task_id: "completed"}, updated_ns=0
+        )
+        await Registry(bus).create_evaluation(state)
+        for again in (known, ended):
+            await bus.publish(subjects.task(entry.stack), again)
+        await do(bus, null_task(entry.stack))
+        info = await bus.jetstream.stream_info("EVENTS", subjects_filter="mlms.v1.event.task_started.*")
+        assert sorted((info.state.subjects or {}).values()) == [1, 1]
+    assert (await bus.jetstream.stream_info("TASKS")).state.messages == 0
 
 
 async def test_finished_tasks_leave_the_bus(settings: Settings, bus: Bus) -> None:
@@ -181,7 +205,7 @@ async def test_two_agents_of_a_machine_never_measure_at_once(settings: Settings,
         ]
         done = await asyncio.gather(*(do(bus, assigned) for assigned in tasks))
     intervals = sorted(_measuring(events) for events in done)
-    for (_, ended), (began, _) in zip(intervals, intervals[1:], strict=False):
+    for (_, ended), (began, _) in itertools.pairwise(intervals):
         assert ended < began
     waited = [e for events in done for e in events if isinstance(e.data, TaskProgressed) and e.data.phase == "wait"]
     assert waited, "nobody had to wait: the test proves nothing"
@@ -202,24 +226,25 @@ async def test_waiting_for_the_machine_does_not_count(settings: Settings, bus: B
     assert record.phases_ms["wait"] > 1000
 
 
-async def test_another_load_and_thread_count_are_recorded(settings: Settings, bus: Bus) -> None:
-    """What is in force is in the record: scenario, seeds, batch, threads as the predictor has them."""
+async def test_the_record_says_how_it_was_made(settings: Settings, bus: Bus) -> None:
+    """Scenario, batch, threads and options are those in force; what was not measured is not there."""
     async with running_agent(settings, bus) as entry:
-        asked = null_task(entry.stack, scenario={**TINY, "name": "offline"}, batch_size=4, threads={"intra_op": 2})
-        record = completed(await do(bus, asked)).record
-    assert record.scenario["name"] == "offline"
-    assert record.batch_size == 4 and record.threads.intra_op == 1  # the null predictor has one thread
-    assert record.options["fail"] == "never"
-    assert record.load_generator.startswith("mlcommons-loadgen")
-    assert record.throughput is not None
+        no_load = await do(bus, null_task(entry.stack, scenario={"name": "accuracy"}))
+        asked = null_task(entry.stack, scenario={**TINY, "name": "offline"}, batch_size=8, threads={"intra_op": 2})
+        offline = completed(await do(bus, asked)).record
+        few = completed(await do(bus, null_task(entry.stack, sample_limit=3, batch_size=8))).record
 
+    record = completed(no_load).record
+    assert record.accuracy is not None and record.latency is None and record.throughput is None
+    assert not [envelope for envelope in no_load if isinstance(envelope.data, QueriesRecorded)]
 
-async def test_a_small_sample_fills_a_large_batch(settings: Settings, bus: Bus) -> None:
-    """A batch larger than the sample is measured full, and the reader is told how."""
-    async with running_agent(settings, bus) as entry:
-        record = completed(await do(bus, null_task(entry.stack, sample_limit=3, batch_size=8))).record
-    assert record.accuracy is not None and record.accuracy.asked == 3
-    assert any("repeated" in reason for reason in record.validity.reasons)
+    assert offline.scenario["name"] == "offline" and offline.throughput is not None
+    assert offline.load_generator.startswith("mlcommons-loadgen")
+    assert offline.batch_size == 8 and offline.threads.intra_op == 1  # the null predictor has one thread
+    assert offline.options["fail"] == "never"
+
+    assert few.accuracy is not None and few.accuracy.asked == 3
+    assert any("repeated" in reason for reason in few.validity.reasons), "a batch larger than the sample is told"
 
 
 async def test_the_key_tells_what_is_comparable(settings: Settings, bus: Bus) -> None:
@@ -227,7 +252,7 @@ async def test_the_key_tells_what_is_comparable(settings: Settings, bus: Bus) ->
     async with running_agent(settings, bus) as entry:
         keys = [
             completed(await do(bus, null_task(entry.stack, **asked))).record.evaluation_key
-            for asked in ({}, {}, {"batch_size": 2}, {"sample_limit": 11})
+            for asked in ({}, {}, {"sample_limit": 11}, {"batch_size": 2})
         ]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
@@ -243,4 +268,3 @@ def _measuring(events: Events) -> tuple[int, int]:
     began = next(e.time_ns for e in events if isinstance(e.data, TaskProgressed) and e.data.phase == "measure")
     ended = max(envelope.time_ns for envelope in events if isinstance(envelope.data, QueriesRecorded))
     return began, ended
-

@@ -264,7 +264,7 @@ async def test_files_that_are_missing_wrong_or_garbage(settings: Settings, bus: 
 
 
 async def test_images_that_cannot_be_read_are_counted(settings: Settings, bus: Bus, tmp_path: Path) -> None:
-    """An unreadable image is a wrong answer that is told apart; when all are unreadable there is nothing to evaluate."""
+    """An unreadable image is a wrong answer that is told apart; when all are unreadable, the task fails."""
     async with running_agent(settings, bus) as entry:
         manifest = model(
             "null",
@@ -324,4 +324,3 @@ async def _cancel(bus: Bus, assigned: TaskAssigned) -> None:
 async def _after_heartbeat(bus: Bus, settings: Settings) -> list[Any]:
     await asyncio.sleep(2 * settings.heartbeat_s)
     return await Registry(bus).agents()
-

@@ -65,9 +65,7 @@ def test_a_directory_in_use_names_its_holder(settings: Settings) -> None:
 
 @pytest.mark.slow
 def test_no_batch_that_was_inserted_is_lost_to_sigkill(settings: Settings) -> None:
-    """A process killed between two instructions of its insert loop: every batch it reported is there, and the
-    directory can be opened at once.
-    """
+    """A process killed in its insert loop: every batch it reported is there, and the directory opens at once."""
     child = subprocess.Popen([sys.executable, "-c", WRITER, str(settings.data_dir)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     reported = 0

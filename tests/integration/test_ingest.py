@@ -15,14 +15,15 @@ from bus.connection import Bus
 from bus.consumers import Consumer
 from bus.server import NatsServer
 from bus.streams import DEAD, EVENTS
-from bus.subjects import all_dead, event
+from bus.subjects import all_dead, all_events, event
 from schemas.base import new_id
 from schemas.dead import DeadLetter
 from schemas.events import TaskProgressed
 from schemas.settings import Settings
 from services import ingest, insertion, records
-from services.errors import StoreUnavailableError
-from services.store import Columns, Rows, Store, open_store
+from services.errors import StoreError, StoreUnavailableError
+from services.rows import rows_of
+from services.store import Store, open_store
 from tests import sample_events as sample
 from tests.clickhouse_server import ClickHouseServer
 
@@ -91,7 +92,7 @@ async def all_acknowledged(bus: Bus) -> None:
 
     async def settled() -> bool:
         info = await bus.jetstream.consumer_info(EVENTS, ingest.DURABLE)
-        return info.num_pending == 0 and info.num_ack_pending == 0
+        return bool(info.num_pending == 0 and info.num_ack_pending == 0)
 
     await until(settled, "acknowledgement of every event")
 
@@ -160,7 +161,7 @@ async def test_an_event_that_breaks_the_conversion_is_put_aside(
     settings: Settings, bus: Bus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event of which no rows can be made is dead-lettered with what went wrong."""
-    real = ingest.rows_of
+    real = rows_of
 
     def conversion(envelope: object) -> object:
         if "poisoned" in repr(envelope):
@@ -206,9 +207,7 @@ async def test_events_survive_a_restart_of_the_bus(
 async def test_nothing_is_lost_while_clickhouse_is_away(
     settings: Settings, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ingest starts with the server away, says so, keeps what is told, and inserts it when the server is there;
-    the same when the server is killed later, and when ingest is told to stop meanwhile.
-    """
+    """Away at the start, killed later, ingest stopped meanwhile: it says so, and all is inserted when it is back."""
     monkeypatch.setattr(insertion, "LONGEST_PAUSE_S", 0.5)
     server = ClickHouseServer(tmp_path / "clickhouse")
     away = settings.model_copy(update={"clickhouse_url": server.url})
@@ -239,46 +238,49 @@ async def test_nothing_is_lost_while_clickhouse_is_away(
         server.kill()
 
 
-class HangingStore:
-    """A store whose inserts never come back until it is closed, as on a server that stopped answering."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._closed = asyncio.Event()
-
-    def query(self, sql: str, params: object = None) -> Rows:
-        raise NotImplementedError
-
-    def execute(self, sql: str, params: object = None) -> None:
-        raise NotImplementedError
-
-    def insert(self, table: str, columns: Columns, *, token: str | None = None) -> int:
-        self._loop.call_soon_threadsafe(self.entered.set)
-        asyncio.run_coroutine_threadsafe(self._closed.wait(), self._loop).result()
-        raise StoreUnavailableError("hung up")
-
-    def close(self) -> None:
-        self._closed.set()
-
-
 @pytest.mark.slow
-async def test_a_hanging_store_does_not_keep_ingest_from_stopping(settings: Settings, bus: Bus) -> None:
-    """Told to stop while an insert hangs, ingest returns; its messages are free for the next at once."""
-    hanging = HangingStore()
-    stop = asyncio.Event()
-    task = asyncio.create_task(ingest.run(settings, stop, hanging), name="ingest")
-    await bus.publish_event(sample.started("hang"))
-    await asyncio.wait_for(hanging.entered.wait(), 20)
-    stop.set()
-    await asyncio.wait_for(task, 20)
-    hanging.close()
+async def test_a_hanging_store_does_not_keep_ingest_from_stopping(settings: Settings, bus: Bus, tmp_path: Path) -> None:
+    """Told to stop while the server is silent, ingest returns and gives back; closing ends the call that hangs."""
+    server = ClickHouseServer(tmp_path / "clickhouse")
+    away = settings.model_copy(update={"clickhouse_url": server.url})
+    store = open_store(away)
+    await asyncio.to_thread(server.start)
+    assert server.process is not None
+    try:
+        async with ingesting(away, store):
+            await publish_whole(bus, "answered")
+            await is_in(store, "answered")
+            await all_acknowledged(bus)
+            server.process.send_signal(signal.SIGSTOP)
+            await bus.publish_event(sample.started("hang"))
+
+            async def in_hand() -> bool:
+                info = await bus.jetstream.consumer_info(EVENTS, ingest.DURABLE)
+                return bool(info.num_ack_pending > 0)
+
+            await until(in_hand, "the event's arrival at ingest")
+        hanging = asyncio.create_task(asyncio.to_thread(store.query, "SELECT 1 AS one"), name="hanging-query")
+        await asyncio.sleep(0.2)  # until it hangs, or has not begun: both must end
+        store.close()
+        with pytest.raises(StoreError):
+            await hanging
+    finally:
+        store.close()
+        server.kill()
     consumer = Consumer(
-        bus, stream=EVENTS, durable=ingest.DURABLE, filters=["mlms.v1.event.>"], ack_wait_s=30, max_attempts=None
+        bus, stream=EVENTS, durable=ingest.DURABLE, filters=[all_events()], ack_wait_s=30, max_attempts=None
     )
     again = await consumer.fetch(1, 10.0)
     assert [received.attempt for received in again] == [2]
     await consumer.close()
+
+
+async def test_a_server_that_is_not_there_is_transient_and_named(settings: Settings) -> None:
+    """Opening does not need the server; using it says which server cannot be reached."""
+    store = open_store(settings.model_copy(update={"clickhouse_url": "clickhouse://127.0.0.1:1/default"}))
+    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
+        await asyncio.to_thread(store.query, "SELECT 1")
+    store.close()
 
 
 PROGRAM = """
@@ -308,7 +310,7 @@ async def test_an_ingest_killed_loses_nothing(settings: Settings, bus: Bus, monk
 
     async def begun() -> bool:
         with suppress(Exception):  # the consumer is made by the child
-            return (await bus.jetstream.consumer_info(EVENTS, ingest.DURABLE)).ack_floor.stream_seq > 0
+            return bool((await bus.jetstream.consumer_info(EVENTS, ingest.DURABLE)).ack_floor.stream_seq > 0)
         return False
 
     await until(begun, "the first acknowledgement")

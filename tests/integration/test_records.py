@@ -152,7 +152,6 @@ def test_readers_see_the_attempt_that_completed(store: Store) -> None:
 
 def test_which_attempt_is_final(store: Store) -> None:
     """The first that completed, else the last that failed, else the last that began; in every order of telling."""
-    attempts: dict[tuple[str, int], BaseModel]
     for number, (events, status, final) in enumerate(
         [
             (["completed 1", "started 2"], "completed", 1),

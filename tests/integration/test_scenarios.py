@@ -3,15 +3,16 @@
 import gc
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from predictors.errors import CancelledError
-from predictors.scenarios import Measured, run_scenario
+from predictors.scenarios import Measured, PredictorThread, run_scenario
 from schemas.scenario import Scenario, Seeds
 
 MS = 1_000_000
@@ -35,8 +36,21 @@ def measure(
     batch_items: tuple[int, ...] = (1,) * 10,
     seeds: Seeds = Seeds(),
     cancelled: Callable[[], bool] = lambda: False,
+    thread: PredictorThread | None = None,
 ) -> Measured:
-    return run_scenario(scenario, predict, batch_items, seeds, log_dir=log_dir, cancelled=cancelled)
+    return run_scenario(scenario, predict, batch_items, seeds, log_dir=log_dir, cancelled=cancelled, thread=thread)
+
+
+@pytest.fixture(params=["caller's thread", "predictor's thread"])
+def thread(request: pytest.FixtureRequest) -> Iterator[PredictorThread | None]:
+    """Both places where a predictor may live."""
+    if request.param == "caller's thread":
+        yield None
+        return
+    own = PredictorThread()
+    yield own
+    own.close()
+    own.close()
 
 
 def counted(count: int, *, warmup: int = 0, name: str = "single_stream") -> Scenario:
@@ -45,9 +59,9 @@ def counted(count: int, *, warmup: int = 0, name: str = "single_stream") -> Scen
     )
 
 
-def test_latency_is_that_of_the_predictor(tmp_path: Path) -> None:
+def test_latency_is_that_of_the_predictor(tmp_path: Path, thread: PredictorThread | None) -> None:
     """A predictor of 3 ms has a median of 3 ms, and the columns say when each query ran, one after another."""
-    measured = measure(counted(70, warmup=5), busy(3 * MS), tmp_path)
+    measured = measure(counted(70, warmup=5), busy(3 * MS), tmp_path, thread=thread)
     latency = measured.latency(seed=1)
     assert latency.query_count == 70
     assert latency.median.value is not None
@@ -66,7 +80,7 @@ def test_latency_is_that_of_the_predictor(tmp_path: Path) -> None:
 
 
 def test_the_load_generator_says_the_same(tmp_path: Path) -> None:
-    """Its early-stopping estimate, of the same queries by its own clock, is ours and the way to the predictor."""
+    """Its early-stopping estimate, of the same queries by its own clock, is ours plus its way to the predictor."""
     measured = measure(counted(300), busy(1 * MS), tmp_path)
     verdict = measured.finish(30)
     ours = measured.latency(seed=1).p90
@@ -156,7 +170,9 @@ def test_least_duration_holds_the_measurement(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["single_stream", "offline"])
 @pytest.mark.parametrize("failing", [1, 2, 40])
-def test_a_failing_prediction_is_raised(name: str, failing: int, tmp_path: Path) -> None:
+def test_a_failing_prediction_is_raised(
+    name: str, failing: int, tmp_path: Path, thread: PredictorThread | None
+) -> None:
     """The predictor's own exception comes out, no further prediction is made, and the next run is as ever."""
     calls = 0
     problem = RuntimeError("the framework has failed")
@@ -168,15 +184,15 @@ def test_a_failing_prediction_is_raised(name: str, failing: int, tmp_path: Path)
             raise problem
 
     with pytest.raises(RuntimeError) as caught:
-        measure(counted(1000, name=name), predict, tmp_path)
+        measure(counted(1000, name=name), predict, tmp_path, thread=thread)
     assert caught.value is problem
-    again = measure(counted(10, name=name), lambda _: None, tmp_path)
+    again = measure(counted(10, name=name), lambda _: None, tmp_path, thread=thread)
     assert calls == failing
     assert len(again.items) == 10
     assert gc.isenabled()
 
 
-def test_cancellation_ends_within_one_query(tmp_path: Path) -> None:
+def test_cancellation_ends_within_one_query(tmp_path: Path, thread: PredictorThread | None) -> None:
     """Nothing is predicted after the query in which it came."""
     calls = 0
 
@@ -185,8 +201,8 @@ def test_cancellation_ends_within_one_query(tmp_path: Path) -> None:
         calls += 1
 
     with pytest.raises(CancelledError):
-        measure(counted(100_000), predict, tmp_path, cancelled=lambda: calls >= 50)
-    measure(counted(1), lambda _: None, tmp_path)
+        measure(counted(100_000), predict, tmp_path, cancelled=lambda: calls >= 50, thread=thread)
+    measure(counted(1), lambda _: None, tmp_path, thread=thread)
     assert calls == 50
 
 
@@ -231,14 +247,32 @@ def test_logs_are_gone_when_it_has_finished(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_a_predictor_is_measured_on_its_own_thread(tmp_path: Path, thread: PredictorThread | None) -> None:
+    """Every call comes on one thread: the caller's or the one given, because frameworks keep settings by thread."""
+    opened_on = threading.get_ident() if thread is None else thread.call(threading.get_ident)
+    seen = set()
+    measure(counted(20, warmup=2), lambda _: seen.add(threading.get_ident()), tmp_path, thread=thread)
+    assert seen == {opened_on}
+
+
+def test_results_are_there_before_the_logs_are_closed(tmp_path: Path) -> None:
+    """With a predictor's thread the caller has its figures while the load generator is still at work."""
+    thread = PredictorThread()
+    measured = measure(counted(5), lambda _: None, tmp_path, thread=thread)
+    assert len(measured.durations_ns) == 5
+    assert not measured.verdict.done()
+    assert measured.finish(30).comparable
+    thread.close()
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, thread: PredictorThread | None) -> None:
     """Accuracy has no load, nothing has no latency, and logs need a directory."""
     with pytest.raises(ValueError, match="no load"):
         measure(Scenario(name="accuracy"), lambda _: None, tmp_path)
     with pytest.raises(ValueError, match="nothing to measure"):
         measure(counted(1), lambda _: None, tmp_path, batch_items=())
     with pytest.raises(FileNotFoundError):
-        measure(counted(1), lambda _: None, tmp_path / "missing")
+        measure(counted(1), lambda _: None, tmp_path / "missing", thread=thread)
 
 
 def test_a_process_may_end_right_after_a_measurement(tmp_path: Path) -> None:
@@ -246,10 +280,12 @@ def test_a_process_may_end_right_after_a_measurement(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from predictors.scenarios import run_scenario
+from predictors.scenarios import PredictorThread, run_scenario
 from schemas.scenario import Scenario, Seeds
-scenario = Scenario(min_duration_s=0, min_query_count=5)
-run_scenario(scenario, lambda i: None, [1], Seeds(), log_dir=Path(sys.argv[1]), cancelled=lambda: False)
+run_scenario(
+    Scenario(min_duration_s=0, min_query_count=5), lambda i: None, [1], Seeds(),
+    log_dir=Path(sys.argv[1]), cancelled=lambda: False, thread=PredictorThread(),
+)
 print("measured")
 """
     ended = subprocess.run(

@@ -35,6 +35,7 @@ from schemas.result import FINAL
 from schemas.settings import Settings
 from schemas.tasks import TaskAssigned
 from services.catalogue import register
+from services.scheduler.ledger import Ledger
 from services.scheduler.service import run
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -300,6 +301,27 @@ async def test_an_evaluation_outlives_the_scheduler_that_began_it(start: Callabl
     await scene.fail(received)
     start()
     await scene.until(wanted.evaluation_id, EvaluationCompleted)
+
+
+async def test_the_registry_forgets_plans_and_never_ids(start: Callable[..., Running], scene: Scene) -> None:
+    """Long after its end an evaluation is a few bytes, and asking for it again still changes nothing."""
+    scheduler = start()
+    agent = await scene.agent()
+    wanted = await scene.ask()
+    (received,) = await scene.tasks(agent)
+    running = await scene.ask()
+    await scene.fail(received)
+    await scene.state(wanted.evaluation_id, lambda state: state.status in FINAL)
+    ledger = Ledger(scene.registry, keep_plan_s=0)
+    await ledger.recover()
+    await ledger.slim()
+    state = await scene.state(wanted.evaluation_id, lambda state: state.plan is None)
+    assert (state.status, len(state.ended)) == ("failed", 1)
+    assert (await scene.state(running.evaluation_id, lambda state: state.published)).plan is not None
+    assert set(ledger.active) == {running.evaluation_id}
+    await scene.ask(dedup=False, evaluation_id=wanted.evaluation_id)
+    assert (await scene.everything(wanted.evaluation_id)).count("evaluation_accepted") == 1
+    await scheduler.stop()
 
 
 async def test_an_end_told_twice_ends_the_evaluation_once(start: Callable[..., Running], scene: Scene) -> None:

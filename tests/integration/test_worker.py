@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from predictors.errors import WorkerCrashedError
+from predictors.errors import WorkerCrashedError, WorkerOutOfMemoryError
 from predictors.frameworks import load_framework
 from predictors.machine_lock import MachineLock
 from predictors.task_assets import assets_of
@@ -44,6 +44,10 @@ def job(assigned: TaskAssigned, scratch: Path) -> Job:
         for key, asset in assets_of(assigned).items()
     }
     return Job(task=encode(assigned), files=files, trusted=False, max_pixels=10**6, scratch=str(scratch))
+
+
+def _of_process(pid: int, file: str) -> str:
+    return Path(f"/proc/{pid}/{file}").read_text()
 
 
 async def answers(worker: WorkerProcess) -> list[Message]:
@@ -95,8 +99,8 @@ async def test_a_worker_is_born_with_no_credentials_and_with_its_threads(monkeyp
     settings = WorkerSettings("null", threads=Threads(intra_op=3), memory_bytes=8 * 2**30)
     async with started(settings) as worker:
         await worker.ready()
-        variables = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
-        limits = Path(f"/proc/{worker.pid}/limits").read_text()
+        variables = _of_process(worker.pid, "environ").split("\0")
+        limits = _of_process(worker.pid, "limits")
     assert not [variable for variable in variables if "secret" in variable]
     assert "HARMLESS=kept" in variables
     assert "OMP_NUM_THREADS=3" in variables and "OPENBLAS_NUM_THREADS=3" in variables
@@ -114,9 +118,8 @@ async def test_a_worker_is_apart_from_the_terminal() -> None:
 async def test_a_worker_too_small_for_python_is_told_as_such() -> None:
     """A limit on memory under which not even the framework imports is a failure that says memory, not a hang."""
     async with started(WorkerSettings("null", memory_bytes=60 * 2**20)) as worker:
-        with pytest.raises(Exception, match="memory|exited|killed") as raised:
+        with pytest.raises(WorkerOutOfMemoryError, match="memory"):
             await worker.ready()
-    assert type(raised.value).__name__ in ("WorkerOutOfMemoryError", "WorkerCrashedError")
 
 
 async def test_death_is_noticed_and_explained() -> None:
@@ -169,7 +172,7 @@ async def main(directory):
 asyncio.run(main(Path(sys.argv[1])))
 """
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    agent = subprocess.Popen(
+    agent = subprocess.Popen(  # noqa: ASYNC220 - it is to be killed, not awaited
         [sys.executable, "-c", program, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert agent.stdout is not None

@@ -1,6 +1,22 @@
+-- As mlms_tasks, with no more columns than a list needs: the view has sixty.
 SELECT
-    evaluation_id, task_id, status, attempt, framework, framework_version, device, architecture, agent_id, system_id,
-    batch_size, created, started, ended, failure, figures, '' AS record
-FROM mlms_tasks
-WHERE evaluation_id IN {ids:Array(String)}
+    t.evaluation_id AS evaluation_id,
+    t.task_id AS task_id,
+    argMax(t.status, t.rank) AS status,
+    argMax(t.attempt, t.rank) AS attempt,
+    max(t.framework) AS framework,
+    max(t.framework_version) AS framework_version,
+    max(t.device) AS device,
+    max(t.architecture) AS architecture,
+    argMaxIf(t.agent_id, t.rank, t.agent_id != '') AS agent_id,
+    argMaxIf(t.system_id, t.rank, t.system_id != '') AS system_id,
+    max(t.batch_size) AS batch_size,
+    min(t.time_ns) AS created_ns,
+    maxMapIf(map(t.attempt, t.time_ns), t.stage = 'started')[attempt] AS started_ns,
+    argMaxIf(t.time_ns, t.rank, t.stage = 'ended') AS ended_ns,
+    argMax(t.failure, t.rank) AS failure,
+    argMax(t.figures, t.rank) AS figures
+FROM tasks AS t
+WHERE t.evaluation_id IN {ids:Array(String)}
+GROUP BY t.evaluation_id, t.task_id
 ORDER BY evaluation_id, framework, framework_version, task_id

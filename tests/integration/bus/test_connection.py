@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from bus import subjects
-from bus.connection import Bus, header_size
+from bus.connection import Bus
 from bus.errors import BusNotReadyError, BusUnavailableError, PayloadTooLargeError, RefusedError
 from bus.server import NatsServer
 from bus.streams import BUCKETS, EVENTS, bucket_stream
+from bus.wire import header_size
 from schemas.codec import decode, encode
 from schemas.evaluation import CancellationRequested
 from schemas.events import TaskProgressed
@@ -98,6 +99,26 @@ async def test_server_with_too_little_storage_is_a_clear_error(nats_server: Nats
             await bus.prepare(settings.model_copy(update={"bus_max_file_bytes": 2**50}))
     finally:
         await bus.close()
+
+
+async def test_limit_that_was_lowered_and_raised_again_keeps_messages(tmp_path: Path, make_event: MakeEvent) -> None:
+    """The disk that the bus may take can be changed between runs, together with the server's."""
+    for run, limit in enumerate((2**30, 2**26, 2**31)):
+        async with NatsServer(tmp_path / "nats", max_file_bytes=limit) as server:
+            bus = await Bus.connect(server.url, name="t")
+            await bus.prepare(Settings(bus_url=server.url, bus_max_file_bytes=limit))
+            await bus.publish_event(make_event(run))
+            info = await bus.jetstream.stream_info(EVENTS)
+            assert info.state.messages == run + 1
+            await bus.close()
+    assert info.config.max_bytes == limit * 3 // 4
+
+
+async def test_connects_to_whichever_of_several_servers_answers(nats_server: NatsServer) -> None:
+    """Addresses of a cluster are separated by commas."""
+    bus = await Bus.connect(f"nats://127.0.0.1:{free_port()}, {nats_server.url}", name="t", timeout_s=BOUND_S)
+    assert bus.connected
+    await bus.close()
 
 
 async def test_published_message_is_stored_as_it_was(bus: Bus, make_event: MakeEvent) -> None:

@@ -215,6 +215,44 @@ async def test_consumer_that_the_server_lost_is_made_again(
     assert numbers(await fetching) == [1]
 
 
+async def test_work_goes_on_over_a_connection_made_anew(
+    bus: Bus, consumer_of: MakeConsumer, make_event: MakeEvent, eventually: Eventually
+) -> None:
+    """When the client itself had to be replaced, a consumer made on the old one works on the new."""
+    consumer, client = consumer_of(), bus.client
+    for number in (1, 2):
+        await bus.publish(subjects.task(STACK), make_event(number))
+    (first,) = await consumer.fetch(1, WAIT_S)
+    client._max_payload = 2**30  # so that the library lets through what the server punishes
+    await client.publish("too.large", b"x" * (2**20 + 1))
+
+    async def replaced() -> bool:
+        return bus.connected and bus.client is not client
+
+    await eventually(replaced)
+    await first.ack_sync()
+    (second,) = await consumer.fetch(1, WAIT_S)
+    assert numbers([first, second]) == [1, 2]
+    await second.ack_sync()
+
+
+async def test_message_that_waited_too_long_is_left_to_others(
+    bus: Bus, consumer_of: MakeConsumer, make_event: MakeEvent
+) -> None:
+    """A message that a cancelled fetch left behind is not handed out once it may be another's."""
+    idle, other = consumer_of(ack_wait_s=0.5), consumer_of(ack_wait_s=0.5)
+    fetching = asyncio.create_task(idle.fetch(1, WAIT_S))
+    await asyncio.sleep(0.1)
+    fetching.cancel()
+    await asyncio.wait({fetching})
+    await bus.publish(subjects.task(STACK), make_event(1))
+    (taken,) = await other.fetch(1, WAIT_S)
+    assert taken.attempt == 2
+    await taken.in_progress()
+    assert await idle.fetch(1, 0) == []
+    await taken.ack_sync()
+
+
 async def test_overlapping_filters_on_a_work_queue_are_refused(bus: Bus, consumer_of: MakeConsumer) -> None:
     """Two consumers that would both get a task are an error, not a task done twice."""
     await consumer_of().fetch(1, 0)

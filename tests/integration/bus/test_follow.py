@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
@@ -17,6 +17,7 @@ from bus.streams import EVENTS
 from schemas.events import TaskProgressed
 
 MakeEvent = Callable[..., TaskProgressed]
+Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 WAIT_S = 30.0
 
@@ -31,6 +32,10 @@ async def collect(bus: Bus, last: int, *, from_start: bool = True) -> list[int]:
             if found[-1] == last:
                 break
     return found
+
+
+async def is_followed(bus: Bus) -> bool:
+    return bool(await bus.jetstream.consumers_info(EVENTS))
 
 
 async def test_from_the_beginning_then_live(bus: Bus, make_event: MakeEvent) -> None:
@@ -48,12 +53,11 @@ async def test_from_the_beginning_then_live(bus: Bus, make_event: MakeEvent) -> 
         assert await following == list(range(602))
 
 
-async def test_live_only(bus: Bus, make_event: MakeEvent) -> None:
+async def test_live_only(bus: Bus, make_event: MakeEvent, eventually: Eventually) -> None:
     """Who does not care for the past sees only what comes."""
     await bus.publish_event(make_event(1))
     following = asyncio.create_task(collect(bus, 3, from_start=False))
-    while (await bus.jetstream.stream_info(EVENTS)).state.consumer_count == 0:
-        await asyncio.sleep(0.02)
+    await eventually(lambda: is_followed(bus))
     await bus.publish_event(make_event(2))
     await bus.publish_event(make_event(3))
     async with asyncio.timeout(WAIT_S):
@@ -62,12 +66,11 @@ async def test_live_only(bus: Bus, make_event: MakeEvent) -> None:
 
 @pytest.mark.parametrize("from_start", [True, False])
 async def test_restarts_neither_lose_nor_repeat_an_event(
-    nats_server: NatsServer, bus: Bus, make_event: MakeEvent, from_start: bool
+    nats_server: NatsServer, bus: Bus, make_event: MakeEvent, eventually: Eventually, from_start: bool
 ) -> None:
     """The server is killed again and again while events are published: the follower sees each once, in order."""
     following = asyncio.create_task(collect(bus, 149, from_start=from_start))
-    while (await bus.jetstream.stream_info(EVENTS)).state.consumer_count == 0:
-        await asyncio.sleep(0.02)
+    await eventually(lambda: is_followed(bus))
 
     async def publish() -> None:
         for number in range(150):
@@ -94,7 +97,7 @@ async def test_undecodable_event_is_passed_over(bus: Bus, make_event: MakeEvent)
         assert await collect(bus, 2) == [1, 2]
 
 
-async def test_stopping_leaves_nothing_on_the_server(bus: Bus, make_event: MakeEvent) -> None:
+async def test_stopping_leaves_nothing_on_the_server(bus: Bus, make_event: MakeEvent, eventually: Eventually) -> None:
     """Closing the iterator takes its consumer away, and so does cancelling who iterates."""
     await bus.publish_event(make_event(1))
     await collect(bus, 1)
@@ -103,7 +106,11 @@ async def test_stopping_leaves_nothing_on_the_server(bus: Bus, make_event: MakeE
     following.cancel()
     await asyncio.wait({following})
     assert following.cancelled()
-    assert (await bus.jetstream.stream_info(EVENTS)).state.consumer_count == 0
+
+    async def nothing_left() -> bool:
+        return not await is_followed(bus)
+
+    await eventually(nothing_left)
 
 
 async def test_closed_connection_ends_the_following(bus: Bus) -> None:

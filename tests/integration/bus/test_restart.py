@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -16,6 +16,8 @@ from schemas.agents import Stack
 from schemas.events import TaskProgressed
 
 MakeEvent = Callable[..., TaskProgressed]
+Stored = Callable[[str], Awaitable[int]]
+Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 STACK = Stack(architecture="amd64", device="cpu", framework="onnxruntime", version="1.31.1")
 WAIT_S = 60.0
@@ -112,7 +114,7 @@ async def test_acknowledged_task_is_not_done_twice(
 
 
 async def test_acknowledgement_given_while_the_server_is_away_counts(
-    nats_server: NatsServer, bus: Bus, make_event: MakeEvent
+    nats_server: NatsServer, bus: Bus, make_event: MakeEvent, stored: Stored, eventually: Eventually
 ) -> None:
     """A task that ends during an outage is acknowledged when the server is back."""
     consumer = Consumer(
@@ -128,6 +130,9 @@ async def test_acknowledgement_given_while_the_server_is_away_counts(
     await nats_server.start()
     async with asyncio.timeout(WAIT_S):
         await settling
-        while (await bus.jetstream.stream_info(TASKS)).state.messages:
-            await asyncio.sleep(0.05)
+
+    async def all_done() -> bool:
+        return await stored(TASKS) == 0
+
+    await eventually(all_done)
     await consumer.close()
