@@ -199,8 +199,8 @@ async def measure(name: str, make: Callable[[str, int, int], BaseModel]) -> list
                 if name == "queries":
                     latencies = sorted(await live_latency(settings, store))
                     print(
-                        f"one event published in an idle system is a visible row after {statistics.median(latencies):.0f}"
-                        f" ms (median), {latencies[-1]:.0f} ms (worst of {len(latencies)})"
+                        f"one event published in an idle system is a visible row after (median) "
+                        f"{statistics.median(latencies):.0f} ms, worst of {len(latencies)} {latencies[-1]:.0f} ms"
                     )
     return figures
 

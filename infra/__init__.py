@@ -1,1 +1,1 @@
-"""Configuration and migrations of what the platform runs on."""
+"""Configuration, migrations and the scripts that make what is shipped."""
