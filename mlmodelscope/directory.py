@@ -23,7 +23,9 @@ class DataDirectory:
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
-        """Take the directory for this process. Raises DirectoryInUseError naming who has it."""
+        """Take the directory for this process; idempotent. Raises DirectoryInUseError naming who has it."""
+        if self._lock is not None:
+            return
         try:
             self.run.mkdir(parents=True, exist_ok=True)
             handle = (self.run / f"{self.part}.lock").open("a+")
@@ -49,10 +51,6 @@ class DataDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def locked_here(self) -> bool:
-        """Return whether this process holds the directory."""
-        return self._lock is not None
 
     def announce(self, part: str, **facts: Any) -> None:
         """Write where `part` listens, atomically."""

@@ -41,5 +41,5 @@ def predict_all(
             together = [np.concatenate(column) for column in zip(*gathered, strict=True)]
             predictions += outputs.apply(together, inputs.items[first:stop])
             gathered, first = [], stop
-            progress(stop, inputs.count)
+        progress(stop, inputs.count)
     return sorted(predictions, key=lambda prediction: prediction.index), outputs.not_finite - before

@@ -33,8 +33,6 @@ __all__ = [
 _NEAR_MISSES = TypeAdapter(tuple[NearMiss, ...])
 _LEAST = -(2**63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-AFTER_EVERY_ID = "~"
-"""Sorts after every letter that an id may have."""
 WINDOW = 10_000
 """Rows among which a status is looked for first."""
 
@@ -66,16 +64,19 @@ def list_evaluations(
     Raises InvalidCursorError.
     """
     (before,) = decode_cursor(cursor, ("",))
-    params: dict[str, str | int] = {
-        "before": before or AFTER_EVERY_ID,
-        "model": model or "",
-        "dataset": dataset or "",
-        "framework": framework or "",
-        "device": device or "",
-        "status": status or "",
-        "user": user or "",
-        "since_ns": 0 if since is None else (since - _EPOCH) // timedelta(microseconds=1) * 1000,
+    asked = {
+        "model": model,
+        "dataset": dataset,
+        "framework": framework,
+        "device": device,
+        "status": status,
+        "user": user,
     }
+    params: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
+    if before:
+        params["before"] = before
+    if since is not None:
+        params["since_ns"] = (since - _EPOCH) // timedelta(microseconds=1) * 1000
     ids = _ids(store, params, limit + 1)
     page = ids[:limit]
     following = encode_cursor(page[-1]) if len(ids) > limit else None
@@ -140,16 +141,16 @@ def manifest(store: Store, kind: str, name: str, version: str) -> ManifestRow | 
 
 def _ids(store: Store, params: dict[str, str | int], count: int) -> list[str]:
     """Return the ids of up to `count` evaluations, newest first."""
-    if params["status"]:
+    if "status" in params:
         return _ids_by_status(store, params, count)
     found: dict[str, None] = {}
     bound = {**params, "limit": count}
     while len(found) < count:  # rows that are not merged yet give an id more than once
-        rows = store.query(statement("list_evaluation_ids"), bound).rows
-        found |= dict.fromkeys(str(row[0]) for row in rows)
-        if len(rows) < count:
+        ids = _column(store, "list_evaluation_ids", bound)
+        found |= dict.fromkeys(ids)
+        if len(ids) < count:
             break
-        bound["before"] = str(rows[-1][0])
+        bound["before"] = ids[-1]
     return list(found)[:count]
 
 
@@ -158,16 +159,20 @@ def _ids_by_status(store: Store, params: dict[str, str | int], count: int) -> li
 
     Most often the newest few thousand fill the page; only if not, all others are looked at too.
     """
-    newest = store.query(statement("newest_evaluation_id"), {"before": params["before"], "position": WINDOW}).rows
-    found: list[str] = []
-    bound = dict(params)
-    for after in [*(str(row[0]) for row in newest), ""]:
-        bound |= {"after": after, "limit": count - len(found)}
-        found += [str(row[0]) for row in store.query(statement("list_evaluation_ids_by_status"), bound).rows]
-        if len(found) == count:
-            break
-        bound["before"] = after
+    newest = _column(store, "newest_evaluation_id", {**params, "position": WINDOW})
+    bound = {**params, "limit": count}
+    if not newest:
+        return _column(store, "list_evaluation_ids_by_status", bound)
+    found = _column(store, "list_evaluation_ids_by_status", {**bound, "after": newest[0]})
+    if len(found) < count:
+        bound |= {"before": newest[0], "limit": count - len(found)}
+        found += _column(store, "list_evaluation_ids_by_status", bound)
     return found
+
+
+def _column(store: Store, name: str, bound: dict[str, str | int]) -> list[str]:
+    """Return what a statement selects: one column of text."""
+    return [str(value) for (value,) in store.query(statement(name, bound), bound).rows]
 
 
 def _evaluations(store: Store, ids: Sequence[str], task_statement: str) -> list[Evaluation]:

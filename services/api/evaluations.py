@@ -166,7 +166,8 @@ async def find(context: Context, evaluation_id: str) -> Evaluation:
         raise away
     seen = await live(context.bus, entry[0]) if entry is not None else None
     if seen is not None:
-        return seen
+        # A final status promises results that can be read, and they are still on their way into the store.
+        return seen.model_copy(update={"status": "running"}) if seen.status in FINAL else seen
     if evaluation_id in context.recent:
         return pending(context.recent[evaluation_id])
     raise not_found("unknown_evaluation", f"there is no evaluation {evaluation_id}", f"See {BASE} for those there are.")

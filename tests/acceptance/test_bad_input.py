@@ -103,7 +103,7 @@ def test_unreadable_yaml_names_file_line_and_field(scope: Client, tmp_path: Path
 
 def test_a_wrong_digest_names_file_expected_and_found(scope: Client) -> None:
     """The file is there, and it is not the one that was published."""
-    wrong = "0" * 64
+    wrong = "d" * 64
     publish(scope, "digits-wrong-digest", **{digest_of("digits-cnn.onnx"): wrong})
     found = scope.evaluate(model="digits-wrong-digest", dataset="digits", framework="onnxruntime", scenario="accuracy")
     code, message = only_failure(found)
@@ -116,7 +116,7 @@ def test_a_missing_file_names_what_was_tried(scope: Client) -> None:
     publish(
         scope,
         "digits-missing",
-        **{"repo:digits-cnn.onnx": "file:/nowhere/model.onnx", digest_of("digits-cnn.onnx"): "1" * 64},
+        **{"repo:digits-cnn.onnx": "file:/nowhere/model.onnx", digest_of("digits-cnn.onnx"): "e" * 64},
     )
     done = command(
         "evaluate", "--model", "digits-missing", "--dataset", "digits", "--framework", "onnxruntime", url=scope.url
@@ -169,7 +169,8 @@ def test_an_option_that_the_predictor_does_not_know_is_an_error(scope: Client) -
         model="digits-cnn", dataset="digits", framework="onnxruntime", options={"graph_optimisation": "all"}
     )
     code, message = only_failure(found)
-    assert code == "option_unknown" and "graph_optimization" in message
+    assert code == "option_unknown" and "graph_optimisation" in message
+    assert found.tasks[0].failure and "graph_optimization" in found.tasks[0].failure.hint
 
 
 def test_an_image_that_does_not_decode_is_counted_and_reported(scope: Client, tmp_path: Path) -> None:

@@ -226,8 +226,13 @@ def test_the_list_pages_through_everything_once(store: Store) -> None:
     assert records.list_evaluations(store, user="nobody") == ([], None)
 
 
-def test_the_list_filters(store: Store) -> None:
-    """Each filter by itself and all together; statuses that are derived as well as those that are told."""
+@pytest.mark.parametrize("window", [2, 10_000])
+def test_the_list_filters(store: Store, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """Each filter by itself and all together; statuses that are derived as well as those that are told.
+
+    The same whether or not the newest rows, which are looked at first, fill the page.
+    """
+    monkeypatch.setattr(records, "WINDOW", window)
     user = "filter"
     for name, model in (("f-pending", "m1"), ("f-running", "m1"), ("f-completed", "m2"), ("f-partial", "m2")):
         tell(store, [sample.accepted(name, model=model, user=user)])

@@ -1,10 +1,23 @@
-"""The store's statements, one a file. Values are bound to `{name:Type}` placeholders."""
+"""The store's statements, one a file. Values are bound to `{name:Type}` placeholders, never put into the text.
+
+A line that ends in `-- only with NAME` is a condition that is left out when there is nothing to compare with: it is
+cheaper not to read a column than to compare it with everything.
+"""
 
 import importlib.resources
+import re
+from collections.abc import Collection
 from functools import cache
+
+_OPTIONAL = re.compile(r"^.*-- only with (\w+)\n", re.MULTILINE)
+
+
+def statement(name: str, given: Collection[str] = ()) -> str:
+    """Return the text of `<name>.sql` of this package, with the optional lines of the parameters that are `given`."""
+    return _chosen(name, frozenset(given))
 
 
 @cache
-def statement(name: str) -> str:
-    """Return the text of `<name>.sql` of this package."""
-    return importlib.resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+def _chosen(name: str, given: frozenset[str]) -> str:
+    text = importlib.resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return _OPTIONAL.sub(lambda line: line[0] if line[1] in given else "", text)

@@ -2,12 +2,12 @@
 SELECT evaluation_id
 FROM evaluations
 WHERE stage IN ('accepted', 'rejected')
-    AND evaluation_id < {before:String}
-    AND ({model:String} = '' OR model = {model:String})
-    AND ({dataset:String} = '' OR dataset = {dataset:String})
-    AND ({framework:String} = '' OR has(frameworks, {framework:String}))
-    AND ({device:String} = '' OR has(devices, {device:String}))
-    AND ({user:String} = '' OR user = {user:String})
-    AND time_ns >= {since_ns:Int64}
+    AND evaluation_id < {before:String} -- only with before
+    AND model = {model:String} -- only with model
+    AND dataset = {dataset:String} -- only with dataset
+    AND has(frameworks, {framework:String}) -- only with framework
+    AND has(devices, {device:String}) -- only with device
+    AND user = {user:String} -- only with user
+    AND time_ns >= {since_ns:Int64} -- only with since_ns
 ORDER BY evaluation_id DESC
 LIMIT {limit:UInt32}
