@@ -84,7 +84,7 @@ async def _once(bus: Bus, scenario: str) -> float:
                 return took
         raise RuntimeError("the events ended before the evaluation did")
     finally:
-        await events.aclose()  # type: ignore[attr-defined]
+        await events.aclose()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from benchmarks.report import print_rows
 from predictors.contract import OpenModel, Predictor, TensorSpec
-from predictors.frameworks import load_framework
+from predictors.frameworks.registry import load_framework
 from predictors.scenarios import run_scenario
 from schemas.scenario import Scenario, Seeds
 
@@ -51,19 +51,17 @@ def _pytorch(directory: Path) -> dict[str, object]:
     file = directory / "network.pt"
     torch.manual_seed(0)
     layers = [
-        layer
-        for _ in range(LAYERS)
-        for layer in (torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), torch.nn.ReLU())
+        layer for _ in range(LAYERS) for layer in (torch.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), torch.nn.ReLU())
     ]
     network = torch.nn.Sequential(*layers).eval()
-    torch.jit.trace(network, torch.zeros(1, CHANNELS, SIDE, SIDE)).save(str(file))
+    torch.jit.trace(network, torch.zeros(1, CHANNELS, SIDE, SIDE)).save(str(file))  # type: ignore[no-untyped-call]
     predictor = _open("pytorch", "torchscript", file)
-    bare = torch.jit.load(str(file)).eval()
+    bare = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
     data = _input()
 
     def call() -> object:
         with torch.inference_mode():
-            return bare(torch.from_numpy(data)).numpy()
+            return bare(torch.from_numpy(data)).numpy()  # type: ignore[no-untyped-call]
 
     return _compare("pytorch", predictor, data, call, directory)
 
@@ -93,9 +91,12 @@ def _compare(
 
 
 def _block_of_platform(predictor: Predictor, data: Array, directory: Path) -> float:
+    def predict(index: int) -> None:
+        predictor.predict((data,))
+
     measured = run_scenario(
         Scenario(min_duration_s=0, max_duration_s=60, min_query_count=CALLS, warmup_query_count=WARMUP),
-        lambda index: predictor.predict((data,)),
+        predict,
         [1],
         Seeds(),
         log_dir=directory,
@@ -147,7 +148,7 @@ def _write_onnx(file: Path) -> None:
         nodes.append(helper.make_node("Conv", [last, f"w{layer}"], [f"c{layer}"], pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{layer}"], [out]))
         last = out
-    shape = ["batch", CHANNELS, SIDE, SIDE]
+    shape: list[str | int | None] = ["batch", CHANNELS, SIDE, SIDE]
     graph = helper.make_graph(
         nodes,
         "network",

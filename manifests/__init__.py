@@ -1,1 +1,1 @@
-"""Manifests that come with the platform. Data: YAML in `models/`, `frameworks/`, `datasets/`, and their files in `assets/`."""
+"""Manifests that come with the platform: YAML by kind, and in `assets/` the files that some of them name."""

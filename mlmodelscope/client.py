@@ -265,4 +265,3 @@ def _server_sent(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         elif not line and data:
             yield kind, json.loads(data)
             kind, data = "", ""
-

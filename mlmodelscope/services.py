@@ -76,7 +76,7 @@ def agent(framework: str, device: Device, agent_id: str | None) -> Service:
     """Return the service of one agent."""
 
     async def serve(settings: Settings, stop: asyncio.Event) -> None:
-        from predictors.agent import run
+        from predictors.agent.service import run
 
         await run(settings, stop, framework=framework, device=device, agent_id=agent_id)
 

@@ -179,11 +179,13 @@ def _evaluations(store: Store, ids: Sequence[str], task_statement: str) -> list[
     """Return these evaluations, newest first."""
     if not ids:
         return []
+    # The store is told of an evaluation's end after its tasks' ends, so it is read before them: an evaluation
+    # that has ended then has all its tasks.
+    found = store.query(statement("evaluations_by_id"), {"ids": list(ids)}).dicts()
     tasks: defaultdict[str, list[TaskResult]] = defaultdict(list)
     for row in store.query(statement(task_statement), {"ids": list(ids)}).dicts():
         tasks[str(row["evaluation_id"])].append(_task(row))
-    found = store.query(statement("evaluations_by_id"), {"ids": list(ids)})
-    return [_evaluation(row, tasks[str(row["evaluation_id"])]) for row in found.dicts()]
+    return [_evaluation(row, tasks[str(row["evaluation_id"])]) for row in found]
 
 
 def _evaluation(row: dict[str, Any], tasks: list[TaskResult]) -> Evaluation:

@@ -19,7 +19,7 @@ def asset_mirror() -> Path:
     named = os.environ.get("MLMODELSCOPE_ASSET_MIRROR")
     mirror = Path(named) if named else REPOSITORY.parent / "shared" / "assets"
     assert (mirror / "index.json").is_file(), (
-        f"no asset mirror at {mirror}: set MLMODELSCOPE_ASSET_MIRROR to a directory with an index.json of sha256 to path"
+        f"no asset mirror at {mirror}: set MLMODELSCOPE_ASSET_MIRROR to a directory with an index.json"
     )
     return mirror
 

@@ -157,8 +157,6 @@ async def find(context: Context, evaluation_id: str) -> Evaluation:
         found = await asyncio.to_thread(records.get_evaluation, context.store, evaluation_id)
     except StoreUnavailableError as error:
         found, away = None, error
-    if found is not None and _torn(found):
-        found = await asyncio.to_thread(records.get_evaluation, context.store, evaluation_id)
     if found is not None:
         return found
     entry = await context.registry.get_evaluation(evaluation_id)
@@ -171,16 +169,6 @@ async def find(context: Context, evaluation_id: str) -> Evaluation:
     if evaluation_id in context.recent:
         return pending(context.recent[evaluation_id])
     raise not_found("unknown_evaluation", f"there is no evaluation {evaluation_id}", f"See {BASE} for those there are.")
-
-
-def _torn(found: Evaluation) -> bool:
-    """Return whether an evaluation has ended and its tasks have not.
-
-    The store is told of an evaluation's end after its tasks' ends, but tasks and evaluation are read one after the
-    other: what is read again now is whole.
-    """
-    unsettled = any(task.status not in ("completed", "failed", "cancelled") for task in found.tasks)
-    return found.status in FINAL and found.status != "rejected" and (unsettled or not found.tasks)
 
 
 async def _rows(request: Request, read: Callable[..., tuple[list[Any], str | None]], page: PageQuery) -> Response:

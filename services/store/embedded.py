@@ -110,6 +110,12 @@ class EmbeddedStore:
             raise StoreError("the store is closed")
         try:
             yield connection
+        except BaseException:
+            # After a query that failed in the middle, the engine answers the connection's next query with the rows
+            # of the failed one: a connection is not used again after an error.
+            connection.close()
+            connection = self._connect()
+            raise
         finally:
             self._readers.put(connection)
 

@@ -53,7 +53,8 @@ def plain(asset_mirror: Path) -> dict[str, tuple[float, float]]:
     """SqueezeNet by each framework directly, with pre-processing written here and nothing of the platform."""
     import onnxruntime
     import torch
-    from predictors.torchvision_models import constructor  # only declares the operators torchvision lacks here
+
+    from predictors.frameworks.torchvision_models import import_torchvision  # declares the operators it lacks here
 
     images, labels = photographs(asset_mirror)
     pixels = np.stack([np.asarray(image, dtype=np.float32) for image in images])
@@ -61,7 +62,7 @@ def plain(asset_mirror: Path) -> dict[str, tuple[float, float]]:
     folder = asset_mirror / "models/squeezenet_v1.1"
     session = onnxruntime.InferenceSession(folder / "squeezenet_v1.1.onnx", providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    network = constructor("torchvision.models.squeezenet1_1")()
+    network = import_torchvision().models.squeezenet1_1()
     network.load_state_dict(torch.load(folder / "squeezenet_v1.1.torchvision_state_dict.pth", weights_only=True))
     network.eval()
 
@@ -123,4 +124,4 @@ def test_mobilenet_agrees_on_both_frameworks(scope: Client) -> None:
     assert first is not None and second is not None
     assert first.top1.value == second.top1.value
     assert first.top5.value == second.top5.value
-    assert first.top1.value is not None and 0.3 < first.top1.value < 0.6
+    assert first.top1.value is not None and 0.6 < first.top1.value < 0.75

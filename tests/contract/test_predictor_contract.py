@@ -10,7 +10,7 @@ import pytest
 
 from predictors.contract import Array, OpenModel, Predictor, TensorSpec
 from predictors.errors import ModelRefusedError, PredictError, UnknownOptionError
-from predictors.frameworks import framework_names, load_framework
+from predictors.frameworks.registry import framework_names, load_framework
 from schemas.evaluation import Device
 from schemas.scenario import Threads
 

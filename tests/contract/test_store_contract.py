@@ -268,3 +268,13 @@ def test_a_store_of_a_newer_or_another_version_is_refused(store: Store, monkeypa
     monkeypatch.setattr("services.store.migrations.migrations", lambda: changed)
     with pytest.raises(StoreError, match="not the one this store was made with"):
         migrate(store)
+
+
+def test_a_query_that_failed_in_the_middle_leaves_nothing_to_the_next(store: Store) -> None:
+    """Each query is answered with its own rows, also after one that broke off while it was sending."""
+    for _ in range(6):
+        with pytest.raises(StoreError):
+            store.query("SELECT throwIf(number = 5000000) AS x FROM numbers(10000000)")
+        answer = store.query("SELECT 4 AS z")
+        assert answer.columns == ("z",)
+        assert list(answer.rows) == [(4,)]

@@ -332,7 +332,7 @@ def path(type_: str, version: int) -> Path:
 def write_missing() -> list[Path]:
     """Write the golden message of every type and version that has none, and return what was written."""
     written = []
-    versions = {type_: version for type_, version in registered()}
+    versions = dict(registered().keys())
     for example in EXAMPLES:
         target = path(type_of(example), versions[type_of(example)])
         if not target.exists():

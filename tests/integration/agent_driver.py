@@ -16,7 +16,7 @@ from bus import subjects
 from bus.connection import Bus
 from bus.consumers import follow
 from bus.registry import Registry
-from predictors import agent
+from predictors.agent import service as agent
 from schemas.agents import AgentRegistered, Stack
 from schemas.base import new_id
 from schemas.codec import Envelope
@@ -172,7 +172,7 @@ class AgentProcess:
     def __init__(self, settings: Settings, framework: str, agent_id: str, log: Path) -> None:
         code = (
             "import asyncio, os, sys\n"
-            "from predictors.agent import run\n"
+            "from predictors.agent.service import run\n"
             "from schemas.settings import load_settings\n"
             "settings, (framework, agent_id) = load_settings(os.environ), sys.argv[1:]\n"
             "asyncio.run(run(settings, asyncio.Event(), framework=framework, agent_id=agent_id))\n"

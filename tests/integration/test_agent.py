@@ -10,7 +10,7 @@ from bus import subjects
 from bus.connection import Bus
 from bus.consumers import follow
 from bus.registry import Registry
-from predictors.machine_lock import MachineLock
+from predictors.machine.lock import MachineLock
 from schemas.events import EvaluationState, PredictionsRecorded, QueriesRecorded, TaskProgressed, TaskStarted
 from schemas.settings import Settings
 from schemas.system import SystemDescribed

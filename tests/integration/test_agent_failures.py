@@ -16,7 +16,7 @@ from PIL import Image
 from bus.connection import Bus
 from bus.registry import Registry
 from bus.server import NatsServer
-from predictors import agent
+from predictors.agent import service as agent
 from schemas.events import EvaluationState, PredictionsRecorded, TaskProgressed, TaskStarted
 from schemas.failure import FailureCode
 from schemas.manifests import DatasetManifest

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from predictors.contract import OpenModel, TensorSpec
 from predictors.errors import DeviceUnavailableError, ModelRefusedError, PredictError, UnknownOptionError
-from predictors.onnxruntime import PROBE, OnnxRuntime, OnnxRuntimePredictor
+from predictors.frameworks.onnxruntime import PROBE, OnnxRuntime, OnnxRuntimePredictor
 from schemas.scenario import Threads
 
 DIGITS = OpenModel(

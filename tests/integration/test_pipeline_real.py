@@ -14,7 +14,7 @@ from predictors.contract import Array
 from predictors.data.datasets import Dataset, open_dataset
 from predictors.data.manager import DataManager
 from predictors.pipeline import InputPipeline, OutputPipeline, Prediction
-from predictors.scoring import score
+from predictors.worker.scoring import score
 from schemas.manifest_yaml import parse_manifest
 from schemas.manifests import DatasetManifest, ModelInput, ModelManifest
 

@@ -19,7 +19,7 @@ from predictors.errors import (
     UnknownOptionError,
     UntrustedModelError,
 )
-from predictors.pytorch import PyTorch, PyTorchPredictor
+from predictors.frameworks.pytorch import PyTorch, PyTorchPredictor
 from schemas.scenario import Threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -81,7 +81,7 @@ def weights(asset_mirror: Path) -> Path:
 
 def test_a_state_dict_fills_the_constructor_it_belongs_to(predictor: PyTorchPredictor, weights: Path) -> None:
     """Same numbers as torchvision's network with the same weights; `softmax` adds nothing but a softmax."""
-    from predictors.torchvision_models import build_network
+    from predictors.frameworks.torchvision_models import build_network
 
     predictor.open(squeezenet(weights, arguments={"softmax": True}))
     image = np.random.default_rng(0).uniform(-100, 100, (2, 3, 227, 227)).astype(np.float32)

@@ -12,7 +12,7 @@ from torch import nn
 
 from predictors.contract import OpenModel, TensorSpec
 from predictors.errors import ModelRefusedError, UntrustedModelError
-from predictors.pytorch import PyTorch, PyTorchPredictor
+from predictors.frameworks.pytorch import PyTorch, PyTorchPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 BASE = OpenModel(

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from predictors.contract import OpenModel, TensorSpec
-from predictors.frameworks import load_framework
+from predictors.frameworks.registry import load_framework
 from schemas.manifest_yaml import parse_manifest
 from schemas.manifests import ModelManifest
 from schemas.steps import AssetRef

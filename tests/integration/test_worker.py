@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from predictors.agent.task_assets import assets_of
 from predictors.errors import WorkerCrashedError, WorkerOutOfMemoryError
-from predictors.frameworks import load_framework
-from predictors.machine_lock import MachineLock
-from predictors.task_assets import assets_of
-from predictors.worker_messages import Failed, Finished, Job, Message, Progress, Rows
-from predictors.worker_process import WorkerProcess, WorkerSettings
+from predictors.frameworks.registry import load_framework
+from predictors.machine.lock import MachineLock
+from predictors.worker.messages import Failed, Finished, Job, Message, Progress, Rows
+from predictors.worker.process import WorkerProcess, WorkerSettings
 from schemas.agents import Stack
 from schemas.codec import encode
 from schemas.scenario import Threads
@@ -155,8 +155,8 @@ async def test_a_worker_does_not_outlive_its_agent(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from pathlib import Path
-from predictors.machine_lock import MachineLock
-from predictors.worker_process import WorkerProcess, WorkerSettings
+from predictors.machine.lock import MachineLock
+from predictors.worker.process import WorkerProcess, WorkerSettings
 from tests.integration.test_worker import STACK, job, null_task
 
 async def main(directory):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predictors.environment import container, describe_environment, digest, library_versions
+from predictors.machine.environment import container, describe_environment, digest, library_versions
 
 
 def test_environment_lists_what_is_installed() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from predictors import frameworks
 from predictors.errors import FrameworkUnavailableError
-from predictors.frameworks import OWN, framework_names, load_framework
+from predictors.frameworks import registry as frameworks
+from predictors.frameworks.registry import OWN, framework_names, load_framework
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from predictors.contract import OpenModel, TensorSpec
 from predictors.errors import DeviceUnavailableError, ModelRefusedError, PredictError, UnknownOptionError
-from predictors.null import Null
+from predictors.frameworks.null import Null
 
 MODEL = OpenModel(
     name="null",

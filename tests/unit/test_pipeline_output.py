@@ -14,7 +14,7 @@ from predictors.data.datasets import Item
 from predictors.errors import PipelineError
 from predictors.pipeline import OutputPipeline, Prediction
 from predictors.pipeline.output import softmax
-from predictors.scoring import score
+from predictors.worker.scoring import score
 from schemas.manifests import ModelOutput
 from schemas.steps import AssetRef
 

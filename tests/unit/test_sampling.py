@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictors.sampling import choose_items
+from predictors.worker.sampling import choose_items
 
 
 @given(st.integers(0, 300), st.none() | st.integers(1, 400), st.integers(0, 5))

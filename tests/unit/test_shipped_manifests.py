@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from predictors.frameworks import framework_names
+from predictors.frameworks.registry import framework_names
 from schemas.manifest_yaml import parse_manifest
 from schemas.manifests import DatasetManifest, FrameworkManifest, Kind, Manifest, ModelManifest
 from schemas.steps import AssetRef

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from predictors import gpu, system
-from predictors.cpu import Reader, read_cpu
+from predictors.machine import gpu, system
+from predictors.machine.cpu import Reader, read_cpu
 from schemas.system import Cpu, SystemDescription
 
 

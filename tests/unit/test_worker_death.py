@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from predictors.errors import WorkerCrashedError, WorkerOutOfMemoryError
-from predictors.worker_death import KernelKills, explain_death, kernel_kills, looks_like_no_memory
+from predictors.worker.death import KernelKills, explain_death, kernel_kills, looks_like_no_memory
 
 NOTHING = KernelKills(None, None)
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from predictors.errors import WorkerCrashedError
-from predictors.worker_messages import (
+from predictors.worker.messages import (
     MAX_FRAME_BYTES,
     Channel,
     Failed,

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predictors.pipeline.output import Prediction
-from predictors.worker_rows import MAX_TEXT, prediction_rows
+from predictors.worker.rows import MAX_TEXT, prediction_rows
 from schemas.codec import encode
 from schemas.events import PredictionsRecorded
 

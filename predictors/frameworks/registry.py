@@ -9,9 +9,9 @@ from predictors.errors import FrameworkUnavailableError
 GROUP: Final = "mlmodelscope.predictors"
 
 OWN: Final = (
-    EntryPoint("null", "predictors.null:Null", GROUP),
-    EntryPoint("onnxruntime", "predictors.onnxruntime:OnnxRuntime", GROUP),
-    EntryPoint("pytorch", "predictors.pytorch:PyTorch", GROUP),
+    EntryPoint("null", "predictors.frameworks.null:Null", GROUP),
+    EntryPoint("onnxruntime", "predictors.frameworks.onnxruntime:OnnxRuntime", GROUP),
+    EntryPoint("pytorch", "predictors.frameworks.pytorch:PyTorch", GROUP),
 )
 """The platform's own, as pyproject.toml declares them: in a source tree that is not installed nothing else says so."""
 

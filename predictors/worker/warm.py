@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from predictors.daemon_thread import in_daemon_thread
+from predictors.agent.daemon_thread import in_daemon_thread
 from predictors.errors import DeviceUnavailableError
-from predictors.worker_process import WorkerProcess, WorkerSettings
+from predictors.worker.process import WorkerProcess, WorkerSettings
 from schemas.manifest_yaml import manifest_digest
 from schemas.scenario import Threads
 from schemas.tasks import TaskAssigned

@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from predictors.accuracy_pass import predict_all
+from predictors.agent.task_assets import local_files
 from predictors.contract import Framework
-from predictors.findings import Findings, finished
-from predictors.measurement import measure
-from predictors.opened_model import OpenedModel, open_model
+from predictors.machine.system import read_state
 from predictors.pipeline.output import OutputPipeline
-from predictors.prepared_inputs import InputsKey, PreparedInputs, prepare_inputs
 from predictors.scenarios import PredictorThread
-from predictors.scoring import score
-from predictors.system import read_state
-from predictors.task_assets import local_files
-from predictors.worker_messages import Job, Message, Progress
-from predictors.worker_rows import prediction_rows, query_rows
+from predictors.worker.accuracy_pass import predict_all
+from predictors.worker.findings import Findings, finished
+from predictors.worker.measurement import measure
+from predictors.worker.messages import Job, Message, Progress
+from predictors.worker.opened_model import OpenedModel, open_model
+from predictors.worker.prepared_inputs import InputsKey, PreparedInputs, prepare_inputs
+from predictors.worker.rows import prediction_rows, query_rows
+from predictors.worker.scoring import score
 from schemas.codec import decode
 from schemas.evaluation import Device
 from schemas.events import Phase

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from predictors.contract import OpenModel
 from predictors.errors import ModelRefusedError, PredictorError, UntrustedModelError
-from predictors.model_files import refused, required_file
-from predictors.torchscript_archive import check_torchscript
-from predictors.torchvision_models import build_network
+from predictors.frameworks.model_files import refused, required_file
+from predictors.frameworks.torchscript_archive import check_torchscript
+from predictors.frameworks.torchvision_models import build_network
 
 if TYPE_CHECKING:
     import torch

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from predictors.opened_model import OpenedModel
 from predictors.pipeline.record import pipeline_record
-from predictors.prepared_inputs import PreparedInputs
 from predictors.scenarios.measured import Measured
-from predictors.validity import judge
-from predictors.worker_messages import Finished
+from predictors.worker.messages import Finished
+from predictors.worker.opened_model import OpenedModel
+from predictors.worker.prepared_inputs import PreparedInputs
+from predictors.worker.validity import judge
 from schemas.manifests import ModelInput, ModelOutput
 from schemas.result import Accuracy, ColdStart, PipelineRecord
 from schemas.system import SystemState

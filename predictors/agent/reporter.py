@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from bus.connection import Bus
 from bus.errors import BusUnavailableError
 from bus.publisher import BatchPublisher
-from predictors.worker_messages import Rows
+from predictors.worker.messages import Rows
 from schemas.events import (
     Phase,
     PredictionsRecorded,

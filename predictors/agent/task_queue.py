@@ -7,7 +7,7 @@ from typing import Literal
 
 from bus.consumers import Consumer, Received
 from bus.errors import BusError
-from predictors.keep_alive import KeepAlive
+from predictors.agent.keep_alive import KeepAlive
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from typing import Final, NoReturn
 
 import numpy as np
 
-from predictors.batches import BatchCheck
 from predictors.contract import Batch, Opened, OpenModel, Outputs, TensorSpec
 from predictors.errors import DeviceUnavailableError, ModelRefusedError, PredictError
-from predictors.model_files import check_format
-from predictors.options import Option, resolve_options
+from predictors.frameworks.batches import BatchCheck
+from predictors.frameworks.model_files import check_format
+from predictors.frameworks.options import Option, resolve_options
 from schemas.evaluation import Device
 from schemas.scenario import Threads
 

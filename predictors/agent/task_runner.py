@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from predictors.daemon_thread import in_daemon_thread
+from predictors.agent.daemon_thread import in_daemon_thread
+from predictors.agent.reporter import Reporter
+from predictors.agent.task_assets import assets_of
+from predictors.agent.task_record import task_record
 from predictors.data.manager import DataManager
 from predictors.errors import DeadlineExceededError, PredictorError
-from predictors.machine_lock import MachineLock
-from predictors.reporter import Reporter
-from predictors.task_assets import assets_of
-from predictors.task_record import task_record
-from predictors.warm_worker import WarmWorker
-from predictors.worker_messages import Failed, Finished, Job, Progress, Rows
+from predictors.machine.lock import MachineLock
+from predictors.worker.messages import Failed, Finished, Job, Progress, Rows
+from predictors.worker.warm import WarmWorker
 from schemas.codec import encode
 from schemas.failure import Failure
 from schemas.result import TaskRecord

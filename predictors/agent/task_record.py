@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from predictors.worker_messages import Finished
+from predictors.worker.messages import Finished
 from schemas.manifest_yaml import manifest_digest
 from schemas.result import TaskRecord
 from schemas.system import Environment

@@ -6,10 +6,10 @@ import time
 import traceback
 
 from predictors.errors import FrameworkUnavailableError, PredictorError
-from predictors.evaluate import Evaluator
-from predictors.frameworks import load_framework
-from predictors.worker_death import out_of_memory
-from predictors.worker_messages import Channel, Failed, Job, Ready
+from predictors.frameworks.registry import load_framework
+from predictors.worker.death import out_of_memory
+from predictors.worker.evaluate import Evaluator
+from predictors.worker.messages import Channel, Failed, Job, Ready
 from schemas.evaluation import Device
 from schemas.failure import Failure
 

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory_bytes, options.memory_bytes))
     # Only now anything heavy: the limits above and the thread variables of the environment must come first.
-    from predictors.worker_loop import serve
+    from predictors.worker.loop import serve
 
     os.set_inheritable(options.channel, False)
     with socket.socket(fileno=options.channel) as sock:

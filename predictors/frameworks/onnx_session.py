@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import Protocol
 
 from predictors.contract import Array
-from predictors.onnx_graph import Node
-from predictors.options import Value
+from predictors.frameworks.onnx_graph import Node
+from predictors.frameworks.options import Value
 from schemas.scenario import Threads
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from predictors.batches import BatchCheck
 from predictors.contract import Array, Batch, Opened, OpenModel, Outputs
-from predictors.cuda import driver_problem
 from predictors.errors import DeviceUnavailableError, FrameworkUnavailableError, PredictError, PredictorError
-from predictors.model_files import check_format
-from predictors.options import Option, resolve_options
-from predictors.torch_loading import FORMATS, NAME, load_network
+from predictors.frameworks.batches import BatchCheck
+from predictors.frameworks.cuda import driver_problem
+from predictors.frameworks.model_files import check_format
+from predictors.frameworks.options import Option, resolve_options
+from predictors.frameworks.torch_loading import FORMATS, NAME, load_network
 from schemas.evaluation import Device
 from schemas.scenario import Threads
 

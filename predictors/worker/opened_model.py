@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from predictors.contract import Batch, Framework, Opened, OpenModel, Outputs, Predictor, TensorSpec
 from predictors.errors import ModelRefusedError, PredictError, PredictorError
-from predictors.worker_death import looks_like_no_memory, out_of_memory
+from predictors.worker.death import looks_like_no_memory, out_of_memory
 from schemas.evaluation import Device
 from schemas.result import ColdStart
 from schemas.steps import AssetRef

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from predictors.cpu import Reader, read_cpu
-from predictors.gpu import open_nvml, read_gpu_state, read_gpus
+from predictors.machine.cpu import Reader, read_cpu
+from predictors.machine.gpu import open_nvml, read_gpu_state, read_gpus
 from schemas.system import Gpu, SystemDescription, SystemState
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}

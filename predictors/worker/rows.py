@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from predictors.pipeline.output import Prediction
 from predictors.scenarios.measured import Measured
-from predictors.worker_messages import Rows
+from predictors.worker.messages import Rows
 from schemas.events import PREDICTION_COLUMNS
 
 CHUNK_ROWS = 2000

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from predictors.errors import FrameworkUnavailableError, ModelRefusedError
-from predictors.options import Value
+from predictors.frameworks.options import Value
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from predictors.data.datasets import Dataset, Item, open_dataset
 from predictors.errors import ItemUnreadableError
 from predictors.pipeline.input import InputPipeline
 from predictors.pipeline.prepared import Prepared
-from predictors.sampling import choose_items
+from predictors.worker.sampling import choose_items
 from schemas.manifest_yaml import manifest_digest
 from schemas.steps import AssetRef
 from schemas.tasks import TaskAssigned

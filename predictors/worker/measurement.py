@@ -5,9 +5,9 @@ from pathlib import Path
 
 from predictors.contract import Batch
 from predictors.errors import PredictError
-from predictors.opened_model import OpenedModel, guarded
 from predictors.scenarios import PredictorThread, run_scenario
 from predictors.scenarios.measured import Measured
+from predictors.worker.opened_model import OpenedModel, guarded
 from schemas.evaluation import EvaluationRequested
 
 

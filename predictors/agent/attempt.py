@@ -11,10 +11,10 @@ from bus.connection import Bus
 from bus.consumers import Received
 from bus.errors import BusError
 from bus.registry import Registry
+from predictors.agent.keep_alive import ended
+from predictors.agent.reporter import Reporter
+from predictors.agent.task_runner import TaskRunner
 from predictors.errors import CancelledError, PredictorError
-from predictors.keep_alive import ended
-from predictors.reporter import Reporter
-from predictors.task_runner import TaskRunner
 from schemas.events import EvaluationState
 from schemas.failure import Failure
 from schemas.tasks import TaskAssigned

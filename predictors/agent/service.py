@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from pathlib import Path
 
 from bus import subjects
 from bus.connection import Bus
@@ -16,15 +15,15 @@ from bus.consumers import Consumer, Received
 from bus.errors import BusError
 from bus.registry import Registry
 from bus.streams import TASKS
-from predictors.agent_identity import Identity, identify
-from predictors.attempt import Attempt, Ending
+from predictors.agent.attempt import Attempt, Ending
+from predictors.agent.identity import Identity, identify
+from predictors.agent.keep_alive import KeepAlive, ended
+from predictors.agent.reporter import Reporter, event_id, task_failed
+from predictors.agent.task_queue import TaskQueue
+from predictors.agent.task_runner import Place, TaskRunner
 from predictors.data.manager import DataManager
-from predictors.keep_alive import KeepAlive, ended
-from predictors.machine_lock import MachineLock
-from predictors.reporter import Reporter, event_id, task_failed
-from predictors.task_queue import TaskQueue
-from predictors.task_runner import Place, TaskRunner
-from predictors.warm_worker import WarmWorker
+from predictors.machine.lock import MachineLock
+from predictors.worker.warm import WarmWorker
 from schemas.agents import Load
 from schemas.evaluation import Device
 from schemas.failure import Failure
@@ -98,7 +97,6 @@ class Agent:
                     settings.cache_dir,
                     mirror=settings.asset_mirror,
                     max_asset_bytes=settings.asset_max_bytes,
-                    bundled=bundled_assets(),
                 ),
                 lock=self._lock,
                 worker=self._worker,
@@ -228,8 +226,3 @@ async def _give_back(received: Received, delay_s: float = 0) -> None:
 def _after(load: Load, ending: Ending | None) -> Load:
     done = load.completed + (ending == "completed")
     return Load(running=0, completed=done, failed=load.failed + (ending == "failed"))
-
-
-def bundled_assets() -> Path:
-    """Return where the assets lie that come with the platform (`repo:` addresses)."""
-    return Path(__file__).resolve().parent.parent / "manifests" / "assets"

@@ -8,12 +8,12 @@ import socket
 import time
 from dataclasses import dataclass
 
-from predictors.daemon_thread import in_daemon_thread
-from predictors.environment import describe_environment
+from predictors.agent.daemon_thread import in_daemon_thread
 from predictors.errors import WorkerCrashedError, WorkerOutOfMemoryError
-from predictors.system import describe_system
-from predictors.worker_messages import Ready
-from predictors.worker_process import WorkerProcess, WorkerSettings
+from predictors.machine.environment import describe_environment
+from predictors.machine.system import describe_system
+from predictors.worker.messages import Ready
+from predictors.worker.process import WorkerProcess, WorkerSettings
 from schemas.agents import AgentRegistered, Hardware, Load, Stack
 from schemas.evaluation import Device
 from schemas.system import Environment, SystemDescription

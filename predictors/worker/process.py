@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from predictors.errors import PredictorError, WorkerCrashedError
-from predictors.worker_death import explain_death, kernel_kills
-from predictors.worker_messages import Message, Ready, pack, receive_frame
+from predictors.worker.death import explain_death, kernel_kills
+from predictors.worker.messages import Message, Ready, pack, receive_frame
 from schemas.evaluation import Device
 from schemas.scenario import Threads
 
@@ -200,7 +200,7 @@ def worker_environment(environ: Mapping[str, str], threads: Threads) -> dict[str
         kept["TF_NUM_INTRAOP_THREADS"] = str(threads.intra_op)
     if threads.inter_op is not None:
         kept["TF_NUM_INTEROP_THREADS"] = str(threads.inter_op)
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     if root not in site.getsitepackages():  # run from a source tree: the worker imports this very one
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environ.get("PYTHONPATH", "")]))
     return kept

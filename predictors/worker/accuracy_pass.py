@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from predictors.contract import Array
-from predictors.opened_model import OpenedModel
 from predictors.pipeline.output import OutputPipeline, Prediction
-from predictors.prepared_inputs import PreparedInputs
+from predictors.worker.opened_model import OpenedModel
+from predictors.worker.prepared_inputs import PreparedInputs
 
 _GATHERED_ROWS = 1024
 _GATHERED_BYTES = 32 * 2**20

@@ -13,9 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from predictors.batches import BatchCheck
 from predictors.contract import Batch, Opened, OpenModel, Outputs
-from predictors.cuda import driver_problem
 from predictors.errors import (
     DeviceUnavailableError,
     FrameworkUnavailableError,
@@ -23,10 +21,12 @@ from predictors.errors import (
     PredictError,
     UnknownOptionError,
 )
-from predictors.model_files import check_format, refused, required_file
-from predictors.onnx_graph import check_tensors, fixed_batch
-from predictors.onnx_session import Session, session_options, threads_in_force, threads_of_process
-from predictors.options import Option, resolve_options
+from predictors.frameworks.batches import BatchCheck
+from predictors.frameworks.cuda import driver_problem
+from predictors.frameworks.model_files import check_format, refused, required_file
+from predictors.frameworks.onnx_graph import check_tensors, fixed_batch
+from predictors.frameworks.onnx_session import Session, session_options, threads_in_force, threads_of_process
+from predictors.frameworks.options import Option, resolve_options
 from schemas.evaluation import Device
 
 NAME: Final = "ONNX Runtime"

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from predictors.prepared_inputs import PreparedInputs
 from predictors.scenarios.measured import Measured
+from predictors.worker.prepared_inputs import PreparedInputs
 from schemas.evaluation import EvaluationRequested
 from schemas.result import Latency, Validity
 from schemas.system import SystemState

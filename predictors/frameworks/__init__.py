@@ -1,0 +1,1 @@
+"""Frameworks behind the contract: one module each, and what several of them share."""

@@ -1,0 +1,1 @@
+"""The machine: what it is, how it does, and whose turn it is."""
