@@ -1,10 +1,14 @@
 """SingleStream latency inside the platform at trace level none, over the same framework in a bare loop.
 
-One process, one opened model of about 3 ms, the same input: blocks of calls by LoadGen through the platform's
+One process, one opened model of some milliseconds, the same input: blocks of calls by LoadGen through the platform's
 predictor and blocks of a bare loop of the framework's own call take turns, so that the machine's drift hits both.
 The figure is the ratio of medians with a bootstrap interval over the pairs of blocks. Target: at most 1.01.
+With as many framework threads as cores, whatever else wakes up meanwhile takes a core from one of them: that is
+the first pair of rows; the second leaves a core free.
 """
 
+import functools
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,35 +21,40 @@ from benchmarks.report import print_rows
 from predictors.contract import OpenModel, Predictor, TensorSpec
 from predictors.frameworks.registry import load_framework
 from predictors.scenarios import run_scenario
-from schemas.scenario import Scenario, Seeds
+from schemas.scenario import Scenario, Seeds, Threads
 
 PAIRS = 12
-CALLS = 200
+CALLS = 150
 WARMUP = 20
-CHANNELS, SIDE, LAYERS = 32, 56, 5
+CHANNELS, SIDE, LAYERS = 32, 56, 10
 """Convolutions that take about 3 ms on two cores."""
 
 Array = npt.NDArray[np.float32]
 
 
 def main() -> None:
-    """Measure both frameworks and print the ratios."""
-    with tempfile.TemporaryDirectory() as directory:
-        print_rows([_onnxruntime(Path(directory)), _pytorch(Path(directory))])
+    """Measure both frameworks, with every core and with one, and print the ratios."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        counts = sorted({os.cpu_count() or 1, 1}, reverse=True)
+        print_rows([measure(directory, threads) for threads in counts for measure in (_onnxruntime, _pytorch)])
 
 
-def _onnxruntime(directory: Path) -> dict[str, object]:
+def _onnxruntime(directory: Path, threads: int) -> dict[str, object]:
     import onnxruntime
 
     file = directory / "network.onnx"
     _write_onnx(file)
-    predictor = _open("onnxruntime", "onnx", file)
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    predictor = _open("onnxruntime", "onnx", file, threads)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     data = _input()
-    return _compare("onnxruntime", predictor, data, lambda: session.run(["y"], {"x": data}), directory)
+    call = functools.partial(session.run, ["y"], {"x": data})
+    return _compare("onnxruntime", threads, predictor, data, call, directory)
 
 
-def _pytorch(directory: Path) -> dict[str, object]:
+def _pytorch(directory: Path, threads: int) -> dict[str, object]:
     import torch
 
     file = directory / "network.pt"
@@ -55,19 +64,19 @@ def _pytorch(directory: Path) -> dict[str, object]:
     ]
     network = torch.nn.Sequential(*layers).eval()
     torch.jit.trace(network, torch.zeros(1, CHANNELS, SIDE, SIDE)).save(str(file))  # type: ignore[no-untyped-call]
-    predictor = _open("pytorch", "torchscript", file)
+    predictor = _open("pytorch", "torchscript", file, threads)
     bare = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
     data = _input()
 
     def call() -> object:
         with torch.inference_mode():
-            return bare(torch.from_numpy(data)).numpy()  # type: ignore[no-untyped-call]
+            return bare(torch.from_numpy(data)).numpy()
 
-    return _compare("pytorch", predictor, data, call, directory)
+    return _compare("pytorch", threads, predictor, data, call, directory)
 
 
 def _compare(
-    name: str, predictor: Predictor, data: Array, bare: Callable[[], object], directory: Path
+    name: str, threads: int, predictor: Predictor, data: Array, bare: Callable[[], object], directory: Path
 ) -> dict[str, object]:
     ratios, platform, loop = [], [], []
     for turn in range(PAIRS):
@@ -82,6 +91,7 @@ def _compare(
     low, high = np.quantile(resampled, [0.025, 0.975])
     return {
         "framework": name,
+        "threads": threads,
         "bare loop median ms": round(float(np.median(loop)), 4),
         "platform median ms": round(float(np.median(platform)), 4),
         "ratio": round(float(np.median(ratios)), 4),
@@ -115,7 +125,7 @@ def _block_of_loop(bare: Callable[[], object]) -> float:
     return float(np.median(taken[WARMUP:])) / 1e6
 
 
-def _open(framework: str, format_: str, file: Path) -> Predictor:
+def _open(framework: str, format_: str, file: Path, threads: int) -> Predictor:
     predictor = load_framework(framework).create()
     shape = (CHANNELS, SIDE, SIDE)
     predictor.open(
@@ -124,6 +134,7 @@ def _open(framework: str, format_: str, file: Path) -> Predictor:
             version="1.0.0",
             format=format_,
             graph=file,
+            threads=Threads(intra_op=threads),
             inputs=(TensorSpec("x", "float32", shape),),
             outputs=(TensorSpec("y", "float32", shape),),
         )

@@ -8,6 +8,8 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
+import uvloop
+
 from mlmodelscope.settings import PARENT_VARIABLE
 from schemas.settings import Settings
 
@@ -30,7 +32,9 @@ def run_service(service: Service, settings: Settings) -> int:
     for noisy in ("httpx", "httpcore", "nats"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     _end_with_parent()
-    return asyncio.run(_run(service, settings))
+    # uvloop takes a third off the way of a request through the services (benchmarks/evaluation_latency.py).
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(service, settings))
 
 
 async def _run(service: Service, settings: Settings) -> int:

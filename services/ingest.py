@@ -23,6 +23,8 @@ FETCH_MESSAGES = 64
 """Asked for at once: a message holds up to thousands of rows."""
 FETCH_WAIT_S = 0.5
 """How long an idle ingest may take to notice that it is told to stop."""
+LAST_LOOK_S = 0.005
+"""How long the last look for messages of a batch takes, when there are none."""
 STOP_S = 2.5
 
 log = logging.getLogger(__name__)
@@ -95,7 +97,11 @@ class _Ingest:
         deadline = time.monotonic() + self._settings.ingest_batch_wait_s
         rows = sum(count_rows(item.rows) for item in batch)
         while rows < self._settings.ingest_batch_rows and (left_s := deadline - time.monotonic()) > 0:
-            more = await self._fetch(left_s)
+            if len(batch) < FETCH_MESSAGES:
+                # Events that come one by one are of evaluations in work: waking up for each would take the
+                # processor from them.
+                await asyncio.sleep(left_s)
+            more = await self._fetch(max(deadline - time.monotonic(), LAST_LOOK_S))
             rows += sum(count_rows(item.rows) for item in more)
             batch += more
         return batch

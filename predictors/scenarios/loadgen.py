@@ -13,6 +13,7 @@ from pathlib import Path
 
 import mlperf_loadgen as lg
 
+from predictors.scenarios.log_thread import LogThread
 from predictors.scenarios.measured import Verdict
 from predictors.scenarios.plan import LoadPlan
 from predictors.scenarios.recorder import Recorder
@@ -37,7 +38,14 @@ def drive(recorder: Recorder, plan: LoadPlan, scenario: Scenario, seeds: Seeds, 
     logs = Path(tempfile.mkdtemp(prefix="loadgen-", dir=log_dir))
     samples = len(plan.drawn)
     sut = lg.ConstructFastSUT(recorder.callback(plan.drawn, lg), recorder.done.set)
-    library = lg.ConstructQSL(samples, samples, _in_memory, _in_memory)
+    log_thread = LogThread()
+
+    def load(_samples: list[int]) -> None:
+        """Every batch was prepared beforehand: there is nothing to load, but the first query is near."""
+        log_thread.yield_to_predictions()
+        recorder.log_thread = log_thread.policy
+
+    library = lg.ConstructQSL(samples, samples, load, _nothing)
     try:
         lg.StartTestWithLogSettings(sut, library, _settings(plan, scenario, seeds), _log_settings(logs), "")
         return read_verdict((logs / "mlperf_log_summary.txt").read_text(), drained=recorder.drained)
@@ -90,5 +98,5 @@ def _log_settings(directory: Path) -> lg.LogSettings:
     return settings
 
 
-def _in_memory(_samples: list[int]) -> None:
-    """Every batch was prepared beforehand: there is nothing to load or to unload."""
+def _nothing(_samples: list[int]) -> None:
+    """Do nothing: prepared batches are kept."""

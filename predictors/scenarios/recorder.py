@@ -37,6 +37,8 @@ class Recorder:
         self.stopped = ""
         """Why the load was ended from here; empty while it flows."""
         self.drained = 0
+        self.log_thread = ""
+        """How the load generator's log thread was scheduled."""
         self.warmup = 0
         self.max_ns = NEVER
         self.check_at = 0

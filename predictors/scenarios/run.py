@@ -165,6 +165,7 @@ def _outcome(
         "warmup_done": min(len(issued), plan.warmup),
         "window_s": window_s,
         "unpredicted_queries": recorder.drained,
+        "log_thread": recorder.log_thread,
     }
     return outcome, Validity(valid=measured > 0, reasons=tuple(notes))
 
