@@ -65,7 +65,7 @@ def _pytorch(directory: Path, threads: int) -> dict[str, object]:
     network = torch.nn.Sequential(*layers).eval()
     torch.jit.trace(network, torch.zeros(1, CHANNELS, SIDE, SIDE)).save(str(file))  # type: ignore[no-untyped-call]
     predictor = _open("pytorch", "torchscript", file, threads)
-    bare = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
+    bare: Callable[[torch.Tensor], torch.Tensor] = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
     data = _input()
 
     def call() -> object:
