@@ -65,7 +65,7 @@ def _pytorch(directory: Path, threads: int) -> dict[str, object]:
     network = torch.nn.Sequential(*layers).eval()
     torch.jit.trace(network, torch.zeros(1, CHANNELS, SIDE, SIDE)).save(str(file))  # type: ignore[no-untyped-call]
     predictor = _open("pytorch", "torchscript", file, threads)
-    bare: Callable[[torch.Tensor], torch.Tensor] = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
+    bare = torch.jit.load(str(file)).eval()  # type: ignore[no-untyped-call]
     data = _input()
 
     def call() -> object:
@@ -80,9 +80,10 @@ def _compare(
 ) -> dict[str, object]:
     ratios, platform, loop = [], [], []
     for turn in range(PAIRS):
-        blocks = [lambda: _block_of_platform(predictor, data, directory), lambda: _block_of_loop(bare)]
-        first, second = (block() for block in (blocks if turn % 2 == 0 else blocks[::-1]))
-        ours, theirs = (first, second) if turn % 2 == 0 else (second, first)
+        if turn % 2 == 0:
+            ours, theirs = _block_of_platform(predictor, data, directory), _block_of_loop(bare)
+        else:
+            theirs, ours = _block_of_loop(bare), _block_of_platform(predictor, data, directory)
         ratios.append(ours / theirs)
         platform.append(ours)
         loop.append(theirs)
