@@ -17,11 +17,10 @@ demo: $(VENV)/.installed  ## Start a stack, evaluate the built-in model on every
 install: $(VENV)/.installed  ## Make .venv with the platform and its CPU frameworks.
 
 test: $(VENV)/.installed-test  ## Run every test, the slow ones too.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not serial"
-	$(BIN)/python -m pytest -m serial
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-fast: $(VENV)/.installed-test  ## Run the tests that take no time.
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not serial"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 check: $(VENV)/.installed-check  ## Lint, types, import direction, and the wheel in an environment of its own.
 	$(BIN)/ruff check .

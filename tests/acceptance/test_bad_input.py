@@ -14,7 +14,7 @@ from mlmodelscope import Client, Evaluation
 from tests.acceptance.test_main_job import command
 from tests.conftest import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.slow]
 
 DIGITS = (REPOSITORY / "manifests/models/digits-cnn.yml").read_text()
 

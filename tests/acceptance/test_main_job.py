@@ -12,7 +12,7 @@ import pytest
 from mlmodelscope import Client, Evaluation
 from tests.conftest import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.slow]
 
 
 def command(*arguments: str, url: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:

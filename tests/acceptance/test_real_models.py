@@ -15,7 +15,7 @@ from mlmodelscope import Client
 from tests.acceptance.test_main_job import command
 from tests.conftest import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 BATCH = 8
 

@@ -19,7 +19,7 @@ from mlmodelscope.directory import DataDirectory
 from mlmodelscope.stack import free_port
 from tests.conftest import REPOSITORY
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.slow]
 
 READY_S = 90.0
 STOP_S = 5.0
