@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import fcntl
+import http
 import http.client
 import importlib.metadata
 import json
@@ -123,6 +124,14 @@ class NatsServer:
             pass
         return int(process.returncode)
 
+    async def write_error(self) -> str:
+        """Return why a stream takes no more messages, in the server's words; empty when all do.
+
+        A write that failed once, as on a full disk, closes a stream until the server is started again.
+        """
+        status, text = await asyncio.to_thread(self._ask, "/healthz")
+        return text if status == http.HTTPStatus.SERVICE_UNAVAILABLE and "write error" in text else ""
+
     async def __aenter__(self) -> "NatsServer":
         await self.start()
         return self
@@ -197,13 +206,18 @@ class NatsServer:
         return True
 
     def _healthy(self) -> bool:
+        return self._ask("/healthz?js-enabled-only=true")[0] == http.HTTPStatus.OK
+
+    def _ask(self, path: str) -> tuple[int, str]:
+        """Return status and text of the monitoring port's answer; (0, "") when it does not listen (yet)."""
         connection = http.client.HTTPConnection(LOOPBACK, self._monitoring_port, timeout=2)
         with contextlib.closing(connection):
             try:
-                connection.request("GET", "/healthz?js-enabled-only=true")
-                return connection.getresponse().status == 200
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode(errors="replace")
             except (OSError, http.client.HTTPException):
-                return False  # not listening yet
+                return 0, ""
 
     def _start_error(self) -> ServerStartError:
         log = self._log_tail()

@@ -1,5 +1,6 @@
 """A client of the HTTP API: everything comes back as the pydantic models of `schemas`."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,12 @@ from schemas.scenario import Scenario
 from schemas.system import SystemDescription
 
 POLL_S = 0.05
-STORE_LAG_S = 60.0
-"""How long the store may lag behind the bus before waiting for a result gives up."""
+STORE_LAG_S = 120.0
+"""How long the store may lag behind the bus, or be away, before waiting for a result gives up."""
+CANCEL_S = 2.0
+"""How long an interrupted program waits to have said that its evaluation is to be cancelled."""
+_CONNECTIONS = 20
+"""How often in a row following an evaluation may fail: about half a minute."""
 
 Progress = Callable[[str, dict[str, Any]], None]
 """Called with the type and the data of each event of an evaluation."""
@@ -30,7 +35,7 @@ class Client:
     """Talks to one API. Not for use from several threads; close it, or use it in a `with`."""
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8265", *, token: str | None = None, timeout_s: float = 30.0
+        self, url: str = "http://127.0.0.1:8265", *, token: str | None = None, timeout_s: float = 60.0
     ) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.url = url.rstrip("/")
@@ -88,11 +93,11 @@ class Client:
             sample_limit=sample_limit,
             **more,
         )
-        identifier = self.submit(request)
         try:
-            return self.wait(identifier, progress=progress, timeout_s=timeout_s)
+            return self.wait(self.submit(request), progress=progress, timeout_s=timeout_s)
         except (KeyboardInterrupt, SystemExit):
-            self.cancel(identifier, "interrupted by the user")
+            with contextlib.suppress(ScopeError):  # it cannot be told: being interrupted is what counts
+                self._cancel(request.evaluation_id, "interrupted by the user", timeout=CANCEL_S)
             raise
 
     def submit(self, request: EvaluationRequested) -> str:
@@ -105,21 +110,32 @@ class Client:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._follow_to_end(identifier, progress, deadline)
         settled = time.monotonic() + STORE_LAG_S
+        pause_s, why = POLL_S, ""
         while True:
-            found = self.evaluation(identifier)
-            if found.status in FINAL:  # a promise of the API: what came of it can be read
-                return found
+            try:
+                found = self.evaluation(identifier)
+                if found.status in FINAL:  # a promise of the API: what came of it can be read
+                    return found
+            except ServerUnreachableError as error:  # the store, or what serves it, is away for a while
+                pause_s, why = 1.0, f": {error.message}"
             if time.monotonic() > settled:
                 raise ScopeError(
-                    f"evaluation {identifier} has ended, but its results have not reached the store",
-                    hint="see /readyz and the log of the store; the results are kept on the bus meanwhile",
+                    f"evaluation {identifier} has ended, but its results have not reached the store{why}",
+                    hint=f"They are kept on the bus meanwhile: ask later (mlmodelscope evaluations show {identifier}); "
+                    "see /readyz and the log of the store.",
                 )
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
 
     def events(self, identifier: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the type and the data of every event of an evaluation, from its first, until its last."""
+        for event in self._events(identifier):
+            if event is not None:
+                yield event
+
+    def _events(self, identifier: str, silence_s: float = 60.0) -> Iterator[tuple[str, dict[str, Any]] | None]:
+        """Yield the events, and None for a sign of life; there is one every few seconds."""
         url = f"/api/v1/evaluations/{identifier}/events"
-        with self._http.stream("GET", url, timeout=httpx.Timeout(30.0, read=60.0)) as response:
+        with self._http.stream("GET", url, timeout=httpx.Timeout(30.0, read=silence_s)) as response:
             if response.is_error:
                 response.read()
                 raise _refused(response)
@@ -130,25 +146,27 @@ class Client:
         failures, seen = 0, 0
         while True:
             count = 0
+            left_s = 60.0 if deadline is None else deadline - time.monotonic()
             try:
-                for kind, data in self.events(identifier):
+                for event in self._events(identifier, min(60.0, max(left_s, POLL_S))):
+                    _check_in_time(identifier, deadline)
+                    if event is None:
+                        continue
+                    kind, data = event
                     count += 1
                     if count > seen:  # after a reconnection the stream starts again
-                        seen = count
+                        seen, failures = count, 0
                         if progress:
                             progress(kind, data)
                     if kind in ("evaluation_completed", "evaluation_rejected"):
                         return
-                    if deadline is not None and time.monotonic() > deadline:
-                        raise ScopeError(f"evaluation {identifier} has not ended in time; it goes on")
                 if self.evaluation(identifier).status in FINAL:
                     return
             except (httpx.TransportError, ServerUnreachableError) as error:
                 failures += 1
-                if failures > 20:
+                if failures > _CONNECTIONS:
                     raise ServerUnreachableError(f"the API at {self.url} went away: {error}") from error
-            if deadline is not None and time.monotonic() > deadline:
-                raise ScopeError(f"evaluation {identifier} has not ended in time; it goes on")
+            _check_in_time(identifier, deadline)
             time.sleep(min(POLL_S * 2**failures, 2.0))
 
     def evaluation(self, identifier: str) -> Evaluation:
@@ -163,7 +181,10 @@ class Client:
 
     def cancel(self, identifier: str, reason: str = "") -> None:
         """Ask for an evaluation to be stopped. What has ended stays as it is."""
-        self._call("POST", f"/api/v1/evaluations/{identifier}/cancel", json={"reason": reason})
+        self._cancel(identifier, reason)
+
+    def _cancel(self, identifier: str, reason: str, **arguments: Any) -> None:
+        self._call("POST", f"/api/v1/evaluations/{identifier}/cancel", json={"reason": reason}, **arguments)
 
     def predictions(self, identifier: str, **filters: Any) -> list[dict[str, Any]]:
         """Return the per-input predictions of an evaluation."""
@@ -249,16 +270,27 @@ def _refused(response: httpx.Response) -> ScopeError:
     except json.JSONDecodeError:
         problem = {}
     detail = problem.get("detail") or problem.get("title") or response.text[:500] or response.reason_phrase
-    return RequestRefusedError(
+    kind: type[ScopeError] = RequestRefusedError
+    if response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:  # nothing is wrong with what was asked
+        away = response.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        kind = ServerUnreachableError if away else ScopeError
+    return kind(
         str(detail), hint=str(problem.get("hint", "")), code=str(problem.get("code", "")), status=response.status_code
     )
 
 
-def _server_sent(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (event, data) of a text/event-stream; comments are skipped."""
+def _check_in_time(identifier: str, deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() > deadline:
+        raise ScopeError(f"evaluation {identifier} has not ended in time; it goes on")
+
+
+def _server_sent(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]] | None]:
+    """Yield (event, data) of a text/event-stream, and None for a comment."""
     kind, data = "", ""
     for line in lines:
-        if line.startswith("event:"):
+        if line.startswith(":"):
+            yield None
+        elif line.startswith("event:"):
             kind = line[6:].strip()
         elif line.startswith("data:"):
             data += line[5:].strip()

@@ -15,7 +15,7 @@ class ScopeError(Exception):
 
 
 class ServerUnreachableError(ScopeError):
-    """No API answers at the address."""
+    """No API answers at the address, or it says that its store or its bus is away."""
 
 
 class RequestRefusedError(ScopeError):

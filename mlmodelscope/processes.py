@@ -26,6 +26,10 @@ class ServiceProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
 
+    def update_environ(self, environ: Mapping[str, str]) -> None:
+        """Set variables that the process gets when it is started the next time."""
+        self._environ.update(environ)
+
     @property
     def pid(self) -> int | None:
         """Return the process id, or None before the start."""

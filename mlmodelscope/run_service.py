@@ -31,6 +31,8 @@ def run_service(service: Service, settings: Settings) -> int:
     )
     for noisy in ("httpx", "httpcore", "nats"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It logs a traceback for every try at a server that is away; the store says so in a line.
+    logging.getLogger("clickhouse_driver").setLevel(logging.ERROR)
     _end_with_parent()
     # uvloop takes a third off the way of a request through the services (benchmarks/evaluation_latency.py).
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

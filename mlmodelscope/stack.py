@@ -95,7 +95,10 @@ class Stack:
             self._launch("scheduler", ["serve", "scheduler"])
             for agent in self.agents:
                 self._launch(agent.name, ["agent", agent.framework, "--device", agent.device])
-            self.url = str(self._wait_announced("api", deadline)["url"])
+            announced = self._wait_announced("api", deadline)
+            self.url = str(announced["url"])
+            # Started again, it is to be found where its clients know it to be, also when the port was any free one.
+            store.update_environ(to_environ(self.settings.model_copy(update={"api_port": announced["port"]})))
             self._report(f"api listens on {self.url}")
             self._wait(lambda: self._ready(), deadline, "the API", store)
             self._wait(lambda: len(self.registered()) >= len(self.agents), deadline, "every agent")

@@ -10,6 +10,8 @@ class Cpu(Event):
     model: str | None = None
     physical_cores: int | None = None
     logical_cores: int | None = None
+    usable_cores: float | None = None
+    """Those that the agent may use: by its affinity, or by a smaller quota of its control group."""
     smt: bool | None = None
     governor: str | None = None
     turbo: bool | None = None

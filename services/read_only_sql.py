@@ -11,14 +11,24 @@ from collections.abc import Iterator, Mapping
 
 from services.errors import StoreError
 from services.store import Rows, Store
+from services.store.codes import code_of
 
 MAX_ROWS = 10_000
 MAX_QUERY_BYTES = 100_000
-_LIMITS = f"readonly = 1, limit = {MAX_ROWS + 1}, max_execution_time = 10, max_memory_usage = {2 * 2**30}"
+MAX_BYTES = 64 * 2**20
+"""Of the rows, as the engine counts them: as Python values they take many times that."""
+_LIMITS = (
+    f"readonly = 1, limit = {MAX_ROWS + 1}, max_result_bytes = {MAX_BYTES}, max_execution_time = 10, "
+    f"max_memory_usage = {2 * 2**30}"
+)
+_TOO_MUCH = (159, 241)
+"""ClickHouse's TIMEOUT_EXCEEDED and MEMORY_LIMIT_EXCEEDED: of a query with limits, the query's own fault."""
 _NODE = re.compile(r"^( *)(TableIdentifier|Identifier|Function|TableExpression|Set)\b ?(\S*)")
 _FORBIDDEN = re.compile(
     r"file|getserversetting|dict\w*|joinget\w*|ai\w*|sleep\w*|naivebayes\w*|catboost\w*|executable\w*", re.I
 )
+_MEMBERSHIP = re.compile(r"(global)?(not)?(null)?in(ignoreset)?", re.I)
+"""The functions whose second argument, when it is a name, is a table's."""
 _TABLE_FUNCTIONS = ("numbers", "generate_series", "generateseries", "values", "zeros")
 _VIEW = "mlms_"
 
@@ -75,7 +85,11 @@ def _check(store: Store, statement: str, params: Mapping[str, object]) -> None:
 def _nodes(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
     """Yield what a printed syntax tree names: tables, functions, identifiers, settings."""
     in_table = False
+    arguments: dict[int, int] = {}
+    """Of each IN around this line: how many arguments it has had, by the depth at which they stand."""
     for line in lines:
+        depth = len(line) - len(line.lstrip(" "))
+        arguments = {at: count + (at == depth) for at, count in arguments.items() if at - 2 < depth}
         match = _NODE.match(line)
         if match is None:
             in_table = False
@@ -84,7 +98,13 @@ def _nodes(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
         if kind == "TableExpression":
             in_table = True
             continue
-        yield ("TableFunction" if in_table and kind == "Function" else kind), name
+        if kind == "Identifier" and arguments.get(depth) == 2:
+            kind = "TableIdentifier"
+        elif kind == "Function" and in_table:
+            kind = "TableFunction"
+        elif kind == "Function" and _MEMBERSHIP.fullmatch(name):
+            arguments[depth + 2] = 0
+        yield kind, name
         in_table = False
 
 
@@ -92,7 +112,7 @@ def _run(store: Store, sql: str, params: Mapping[str, object] | None) -> Rows:
     try:
         return store.query(sql, params)
     except StoreError as error:
-        if type(error) is StoreError:
+        if type(error) is StoreError or code_of(str(error)) in _TOO_MUCH:
             raise SqlRefusedError(str(error)) from error
         raise
     except UnicodeDecodeError as error:

@@ -39,11 +39,11 @@ def main() -> None:
     try:
         app()
     except ServerUnreachableError as error:
-        fail(CANNOT_REACH, error.message, error.hint)
+        fail(CANNOT_REACH, error.message, error.hint, error.code)
     except RequestRefusedError as error:
         fail(USAGE, error.message, error.hint, error.code)
     except ScopeError as error:
-        fail(FAILED, error.message, error.hint)
+        fail(FAILED, error.message, error.hint, error.code)
     except (SchemaError, ValidationError) as error:
         fail(USAGE, str(error))
     except Exception as error:

@@ -8,6 +8,6 @@ USAGE = 2
 REJECTED = 3
 """No predictor satisfies the request, or the model or data set is unknown."""
 CANNOT_REACH = 4
-"""No server answers."""
+"""No server answers, or its store or bus is away."""
 INTERRUPTED = 130
 """Ctrl-C."""

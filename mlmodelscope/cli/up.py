@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mlmodelscope.cli.exit_codes import INTERRUPTED, OK
+from mlmodelscope.errors import ScopeError
 from mlmodelscope.settings import read_settings
 from mlmodelscope.stack import DEFAULT_FRAMEWORKS, AgentSpec, Stack, check_startable, port_is_free
 
@@ -47,8 +48,6 @@ def up(
     def on_signal(number: int, frame: object) -> None:
         received.append(number)
         stack.request_stop()
-        if len(received) == 1:
-            say("stopping")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
@@ -57,7 +56,12 @@ def up(
         stack.start()
         say_what_is_there(stack)
         stack.watch()
+    except ScopeError:
+        if not received:  # told to stop while it was starting: it cannot have come up
+            raise
     finally:
+        if received:
+            say("stopping")
         stack.stop()
     raise typer.Exit(INTERRUPTED if signal.SIGINT in received else OK)
 

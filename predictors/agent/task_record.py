@@ -52,6 +52,8 @@ def evaluation_key(task: TaskAssigned, finished: Finished, *, environment: Envir
         "options": finished.options,
         "trace_level": int(request.trace_level),
         "environment": environment.digest,
+        "python": environment.python,
+        "build": environment.build,
         "system": system_id,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

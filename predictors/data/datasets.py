@@ -69,11 +69,9 @@ def _check_labels(what: str, items: Sequence[Item], class_names: tuple[str, ...]
     """Raise DatasetError for a label that is an index, and of no class."""
     if not class_names:
         return
-    known = set(class_names)
     for item in items:
-        if item.label in known or not _INDEX.match(item.label):
-            continue
-        if not 0 <= int(item.label) < len(class_names):
+        # Also where a class is called so: what looks like an index is taken for one.
+        if _INDEX.match(item.label) and not 0 <= int(item.label) < len(class_names):
             raise DatasetError(
                 f"{what}: item {item.id} has label {item.label}, and there are {len(class_names)} classes from 0"
             )

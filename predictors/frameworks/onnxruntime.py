@@ -31,6 +31,9 @@ from schemas.evaluation import Device
 
 NAME: Final = "ONNX Runtime"
 PROVIDER_OF: Final[Mapping[Device, str]] = {"cpu": "CPUExecutionProvider", "gpu": "CUDAExecutionProvider"}
+GPU_PROVIDERS: Final = frozenset(
+    f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRTRTX", "ROCM", "MIGraphX", "Dml", "WebGpu")
+)
 OPTIONS: Final = {
     "graph_optimization": Option("all", ("disable", "basic", "extended", "all")),
     "execution_mode": Option("sequential", ("sequential", "parallel")),
@@ -186,6 +189,12 @@ def _providers(ort: ModuleType, device: Device, asked: str) -> list[str]:
                 f"option 'providers' of the onnxruntime predictor: there is no {name} in this build",
                 hint=f"it has: {', '.join(here)}",
             )
+    on_gpu = [name for name in names if name in GPU_PROVIDERS]
+    if names and (device == "gpu") != bool(on_gpu):
+        raise UnknownOptionError(
+            f"option 'providers' of the onnxruntime predictor: {asked} on a {device}, whose figures it would pass for",
+            hint=f"leave it out for {PROVIDER_OF[device]}, or ask for the other device",
+        )
     if not names and PROVIDER_OF[device] not in here:
         raise DeviceUnavailableError(str(OnnxRuntime().unavailable(device)))
     return names or [PROVIDER_OF[device]]

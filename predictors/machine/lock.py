@@ -17,6 +17,7 @@ class MachineLock:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self.descriptor = _open(path)
         """For a worker to inherit."""
         self._guard = threading.Lock()
@@ -29,6 +30,7 @@ class MachineLock:
         with self._guard:
             if self._waiting:
                 return False
+            self._follow()
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -70,6 +72,19 @@ class MachineLock:
             if not self._waiting:
                 self.release()
                 os.close(self.descriptor)
+
+    def _follow(self) -> None:
+        """Turn to the file that has the name now: what cleans up temporary directories may have removed ours."""
+        ours = os.fstat(self.descriptor)
+        try:
+            found = os.stat(self._path, follow_symlinks=False)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = _open(self._path)
+            os.dup2(descriptor, self.descriptor, inheritable=False)
+            os.close(descriptor)
 
     def _wait(self) -> None:
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)

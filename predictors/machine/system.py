@@ -60,7 +60,7 @@ def _described() -> SystemDescription:
         architecture=architecture(),
         operating_system=_operating_system(reader),
         kernel=f"{platform.system()} {platform.release()}",
-        cpu=read_cpu(reader),
+        cpu=read_cpu(reader).model_copy(update={"usable_cores": usable_cores(reader.root)}),
         virtualization=_virtualization(reader),
         memory_bytes=memory_bytes(reader.root),
         gpus=gpus,
@@ -83,7 +83,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
     """Return the memory there is to use: the machine's, or a smaller limit of the control group."""
     total = int(psutil.virtual_memory().total)
     limits = [total]
-    for directory in _own_groups(root):
+    for directory in _own_groups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             try:
                 text = (directory / name).read_text().strip()
@@ -92,6 +92,23 @@ def memory_bytes(root: Path = Path("/")) -> int:
             if text.isdigit():
                 limits.append(int(text))
     return min(limits)
+
+
+def usable_cores(root: Path = Path("/")) -> float:
+    """Return the cores this process may use: its affinity's, or a smaller quota of the control group's."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = [float(len(affinity(0)))] if affinity is not None else [float(os.cpu_count() or 1)]
+    for directory in _own_groups(root, "cpu"):
+        try:
+            if (directory / "cpu.max").exists():
+                quota, period = (directory / "cpu.max").read_text().split()
+            else:
+                quota, period = ((directory / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            if quota != "max" and int(quota) > 0:
+                cores.append(int(quota) / int(period))
+        except (OSError, ValueError):  # no such controller, or no limit: the affinity stands
+            continue
+    return min(cores)
 
 
 def read_state() -> SystemState:
@@ -120,8 +137,8 @@ def read_state() -> SystemState:
     )
 
 
-def _own_groups(root: Path) -> list[Path]:
-    """Return the directories of this process's memory groups, up to the root of each hierarchy."""
+def _own_groups(root: Path, controller: str) -> list[Path]:
+    """Return the directories of this process's groups for `controller`, up to the root of each hierarchy."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # no control groups: nothing limits
@@ -129,9 +146,9 @@ def _own_groups(root: Path) -> list[Path]:
     found = []
     for line in lines:
         controllers, _, path = line.partition(":")[2].partition(":")
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+        top = root / "sys/fs/cgroup" / (controllers if controllers else "")
         here = top / path.strip("/")
         found += [here, *(parent for parent in here.parents if parent.is_relative_to(top))]
     return found

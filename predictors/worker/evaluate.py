@@ -64,7 +64,7 @@ class Evaluator:
         with phases.timed("settle"):  # the load generator may still be closing the last task's logs
             self._thread.call(_nothing)
         with phases.timed("open"):
-            batches = inputs.full_batches(task.request.batch_size)
+            batches = inputs.batches(task.request.batch_size)
             model = self._thread.call(lambda: self._opened(task, job))
             cold_start = self._thread.call(lambda: model.begin_task(batches[0]))
         with phases.timed("predict"):

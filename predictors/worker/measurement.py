@@ -20,8 +20,8 @@ def measure(
 ) -> Measured | None:
     """Run the scenario on `thread`, the predictor's; None for the one that measures nothing. Blocks.
 
-    All `batches` are of `batch_size` items. Raises PredictorError. A cancelled evaluation needs no flag here:
-    its worker is killed.
+    A last batch that is shorter than `batch_size` is not measured, and the settings say so. Raises
+    PredictorError. A cancelled evaluation needs no flag here: its worker is killed.
     """
     if request.scenario.name == "accuracy":
         return None
@@ -29,7 +29,7 @@ def measure(
         lambda: run_scenario(
             request.scenario,
             _bound(model, batches),
-            [request.batch_size] * len(batches),
+            [len(batch[0]) for batch in batches],
             request.seeds,
             log_dir=log_dir,
             cancelled=_never,

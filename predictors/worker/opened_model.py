@@ -1,5 +1,6 @@
 """A model that is open in this worker, and what it took to get there."""
 
+import hashlib
 import time
 import traceback
 from collections.abc import Callable
@@ -32,11 +33,21 @@ class OpenedModel:
         self._tasks = 0
 
     def begin_task(self, batch: Batch) -> ColdStart:
-        """Return the cold start; the first task's call makes the first prediction, on `batch`."""
+        """Return the cold start; the first task's call makes the first prediction, on `batch`.
+
+        Raises PredictError also for a model that computes in place on its input: inputs are used many times,
+        and every prediction after the first would be of something else.
+        """
         if self._first_predict_ms is None:
+            before = [hashlib.sha256(array.data).digest() for array in batch]
             began = time.perf_counter_ns()
             self.predict(batch)
             self._first_predict_ms = (time.perf_counter_ns() - began) / 1e6
+            if before != [hashlib.sha256(array.data).digest() for array in batch]:
+                raise PredictError(
+                    "the model writes into its input: inputs are prepared once and predicted many times",
+                    hint="have the network copy its input before it computes in place on it",
+                )
         self._tasks += 1
         return ColdStart(
             process_start_ms=self._process_start_ms,

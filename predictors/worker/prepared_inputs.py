@@ -49,6 +49,8 @@ class PreparedInputs:
         )
         """Items without a row, with the reason."""
         self.items_per_s = prepared.items_per_s
+        self.spilled = prepared.spilled
+        """The rows lie in a file."""
 
     @property
     def count(self) -> int:
@@ -59,13 +61,13 @@ class PreparedInputs:
         """Return rows [start, stop) of every input, without copying."""
         return tuple(array[start:stop] for array in self._prepared.arrays)
 
-    def full_batches(self, size: int) -> list[tuple[Array, ...]]:
-        """Return as many batches of exactly `size` rows as there are, at least one.
+    def batches(self, size: int) -> list[tuple[Array, ...]]:
+        """Return all rows in batches of `size`, the last one shorter where they do not come out even.
 
         Fewer rows than `size` are repeated to fill it: a measured batch is as large as was asked for.
         """
         if self.count >= size:
-            return [self.rows(start, start + size) for start in range(0, self.count - size + 1, size)]
+            return [self.rows(start, min(start + size, self.count)) for start in range(0, self.count, size)]
         repeats = [row % self.count for row in range(size)]
         return [tuple(array[repeats] for array in self._prepared.arrays)]
 

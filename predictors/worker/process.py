@@ -23,7 +23,12 @@ from schemas.scenario import Threads
 OUTPUT_KEPT_BYTES = 16 * 1024
 """Of what a worker writes to stdout and stderr, the last so many bytes are kept as evidence."""
 
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN|SECRET|PASS|_PWD$|CRED|AUTH|COOKIE|NETRC|KUBECONFIG|CONNECTION_?STRING|PROXY"
+    r"|(^|_)(DSN|UR[IL]|PAT)(_|$)|KEY(_|$)|KEYID",
+    re.IGNORECASE,
+)
+"""Names of variables that a worker has no use for and that may hold a credential; addresses often carry one."""
 _INTRA_OP = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -193,7 +198,7 @@ def worker_environment(environ: Mapping[str, str], threads: Threads) -> dict[str
     kept = {
         name: value
         for name, value in environ.items()
-        if not name.startswith("MLMODELSCOPE_") and not name.endswith("_URL") and not _SECRET.search(name)
+        if not name.startswith("MLMODELSCOPE_") and not _SECRET.search(name)
     }
     if threads.intra_op is not None:
         kept.update(dict.fromkeys(_INTRA_OP, str(threads.intra_op)))

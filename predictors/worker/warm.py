@@ -93,6 +93,11 @@ class WarmWorker:
         ready = await self._worker.ready()
         if ready.unavailable is not None:
             raise DeviceUnavailableError(ready.unavailable)
+        if ready.version and ready.version != task.stack.version:
+            raise DeviceUnavailableError(
+                f"this agent serves {framework} {task.stack.version}, and what imports now is {ready.version}",
+                hint="the installation was changed under the agent: restart it",
+            )
         log.debug("worker %d for %s %s is ready", self._worker.pid, framework, ready.version)
         self._key = key
         return self._worker

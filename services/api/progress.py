@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import anyio
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -102,7 +103,8 @@ async def _stream(context: Context, evaluation_id: str, *, skip: int, ended: boo
         finally:
             stopping.cancel()
             coming.cancel()
-            await asyncio.wait({coming, stopping})
+            with anyio.CancelScope(shield=True):  # of a client that hung up: each await here would be cancelled anew
+                await asyncio.wait({coming, stopping})
 
 
 def _encoded(number: int, event: Envelope[BaseModel]) -> bytes:

@@ -94,7 +94,9 @@ class Scheduler:
             durable=DURABLE,
             filters=[subjects.event(type_of(one), "*") for one in (TaskStarted, TaskCompleted, TaskFailed)],
             ack_wait_s=_ACK_WAIT_S,
-            max_attempts=_MAX_ATTEMPTS,
+            # One that was left for later however often, as while the bus could not write, is the end of a task: given
+            # up, it would leave its evaluation running for ever. What cannot be handled at all is given up below.
+            max_attempts=None,
         )
 
     async def prepare(self, settings: Settings) -> bool:
@@ -162,9 +164,13 @@ class Scheduler:
                 await received.ack()
         except BusUnavailableError as error:
             log.warning("%s left for later: %s", received.subject, error)
-        except Exception:  # delivered again, and dead-lettered when it fails every time
+        except Exception as error:  # delivered again, and dead-lettered when it fails every time
             log.exception("could not handle %s, attempt %d", received.subject, received.attempt)
-            await received.nak(1.0)
+            if handle == self._on_event and received.attempt >= _MAX_ATTEMPTS:
+                with contextlib.suppress(BusUnavailableError):  # it stays, and comes again
+                    await received.dead_letter(f"the scheduler cannot handle it: {type(error).__name__}: {error}")
+            else:
+                await received.nak(1.0)
 
     async def _on_request(self, received: Received) -> None:
         assert received.envelope is not None

@@ -18,6 +18,7 @@ from schemas.failure import Failure, FailureCode
 from schemas.manifests import DatasetManifest, ModelManifest
 from schemas.result import NearMiss, Unsatisfied
 from schemas.tasks import TaskAssigned
+from schemas.trace import TraceLevel
 from schemas.versions import parse_version, satisfies
 from services.scheduler.matching import framework_model, stack_formats, unsatisfied
 from services.scheduler.placement import Candidate, Outstanding, place_all, place_one
@@ -56,6 +57,8 @@ def plan(
 
     `outstanding`: tasks handed out that have not ended; with the agents' own load they spread the work.
     """
+    if request.trace_level > TraceLevel.NONE:
+        return _no_tracing(request.trace_level)
     fitting_models = _in_range(request.model, models, "model", "unknown_model")
     if isinstance(fitting_models, Rejection):
         return fitting_models
@@ -78,6 +81,12 @@ def plan(
             rejection = _no_predictor(request, model, everyone)
     assert rejection is not None, "at least one version of the model was in the range"
     return rejection
+
+
+def _no_tracing(level: TraceLevel) -> Rejection:
+    """Return the refusal of a wish that no predictor can fulfil: better than a run without the trace asked for."""
+    message = f"trace level {level.name.lower()} was asked for, and no predictor of this version records spans"
+    return Rejection(Failure(code="invalid_request", message=message, hint="Ask for trace level none."))
 
 
 def assignments(accepted: EvaluationAccepted, agents: Iterable[AgentRegistered]) -> list[TaskAssigned]:

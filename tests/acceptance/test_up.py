@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from mlmodelscope import Client
 from mlmodelscope.directory import DataDirectory
 from mlmodelscope.stack import free_port
+from schemas.evaluation import EvaluationRequested
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.slow]
@@ -156,6 +158,71 @@ def test_a_killed_service_is_started_again_and_a_killed_supervisor_leaves_nothin
         process.kill()
         _, alive = psutil.wait_procs(everyone, timeout=10)
         assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
+
+
+def test_a_killed_bus_and_a_killed_store_come_back_while_an_evaluation_is_in_flight(tmp_path: Path) -> None:
+    """kill -9 of nats-server, then of the store: both are there again, where they were, and nothing was lost."""
+    data, log = tmp_path / "data", tmp_path / "up.log"
+    command = [sys.executable, "-m", "mlmodelscope", "up", "--data", str(data), "--port", "0", "--agent", "null"]
+    with running(command, environment(data), log) as process:
+        wait_for(lambda: "ready; stop" in log.read_text() or process.poll() is not None, "ready")
+        directory = DataDirectory(data)
+        bus, api = directory.announced("bus"), directory.announced("api")
+        assert bus is not None and api is not None
+        request = EvaluationRequested.model_validate(
+            {
+                "model": "null",
+                "dataset": "digits",
+                "options": {"delay_ms": 20.0},
+                "scenario": {"name": "single_stream", "min_duration_s": 8.0, "max_duration_s": 9.0},
+            }
+        )
+        with Client(api["url"]) as client:
+            client.submit(request)
+            wait_for(lambda: client.evaluation(request.evaluation_id).status == "running", "a start")
+            psutil.Process(bus["pid"]).kill()
+            wait_for(lambda: (directory.announced("bus") or bus)["pid"] != bus["pid"], "another server")
+            psutil.Process(api["pid"]).kill()
+            found = client.wait(request.evaluation_id, timeout_s=90)
+            assert found.status == "completed", found
+            predictions = client.predictions(request.evaluation_id)
+        accuracy = found.tasks[0].accuracy
+        assert accuracy is not None
+        assert len({row["input_id"] for row in predictions}) == len(predictions) == accuracy.asked
+        assert directory.announced("bus") == bus | {"pid": (directory.announced("bus") or bus)["pid"]}
+        interrupt_and_check(process, log)
+
+
+@pytest.mark.parametrize("line", ["bus started", "store started", "api listens"])
+def test_ctrl_c_while_starting_is_no_error(tmp_path: Path, line: str) -> None:
+    """However far it has come: exit code 130, in time, with nothing left."""
+    data, log = tmp_path / "data", tmp_path / "up.log"
+    command = [sys.executable, "-m", "mlmodelscope", "up", "--data", str(data), "--port", "0"]
+    with running(command, environment(data), log) as process:
+        wait_for(lambda: line in log.read_text() or process.poll() is not None, line)
+        everyone = family(process.pid)
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130, log.read_text()
+        assert time.monotonic() - started < STOP_S
+        _, alive = psutil.wait_procs(everyone, timeout=0.5)
+        assert not alive, f"left behind: {[p.cmdline() for p in alive]}"
+    assert "error" not in log.read_text(), log.read_text()
+
+
+def test_a_store_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
+    """No bus, and a port that is taken, are not tracebacks."""
+    command = [sys.executable, "-m", "mlmodelscope", "serve", "store", "--data", str(tmp_path), "--port"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        no_bus = environment(
+            tmp_path,
+            MLMODELSCOPE_BUS_URL=f"nats://127.0.0.1:{free_port()}",
+            MLMODELSCOPE_BUS_CONNECT_TIMEOUT_S="0.5",
+        )
+        for port, code, said in (("0", 4, "NATS server"), (str(taken.getsockname()[1]), 1, "is taken")):
+            done = subprocess.run([*command, port], capture_output=True, text=True, timeout=60, env=no_bus)
+            assert done.returncode == code, done.stderr
+            assert said in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_procfile_works_as_well(tmp_path: Path) -> None:

@@ -233,6 +233,7 @@ async def test_the_record_says_how_it_was_made(settings: Settings, bus: Bus) -> 
         asked = null_task(entry.stack, scenario={**TINY, "name": "offline"}, batch_size=8, threads={"intra_op": 2})
         offline = completed(await do(bus, asked)).record
         few = completed(await do(bus, null_task(entry.stack, sample_limit=3, batch_size=8))).record
+        uneven = completed(await do(bus, null_task(entry.stack, batch_size=4, trace_level=2))).record
 
     record = completed(no_load).record
     assert record.accuracy is not None and record.latency is None and record.throughput is None
@@ -242,6 +243,12 @@ async def test_the_record_says_how_it_was_made(settings: Settings, bus: Bus) -> 
     assert offline.load_generator.startswith("mlcommons-loadgen")
     assert offline.batch_size == 8 and offline.threads.intra_op == 1  # the null predictor has one thread
     assert offline.options["fail"] == "never"
+
+    assert offline.latency is None, "everything is sent at once: a batch's time is nobody's latency"
+
+    assert (uneven.scenario["batches_drawn_from"], uneven.scenario["short_batches_left_out"]) == (2, 1)
+    assert uneven.accuracy is not None and uneven.accuracy.asked == 10, "what is not measured is predicted"
+    assert any("nothing was traced" in reason for reason in uneven.validity.reasons)
 
     assert few.accuracy is not None and few.accuracy.asked == 3
     assert any("repeated" in reason for reason in few.validity.reasons), "a batch larger than the sample is told"

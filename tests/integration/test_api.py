@@ -22,6 +22,7 @@ from bus.consumers import Consumer
 from bus.registry import Registry
 from bus.server import NatsServer
 from bus.streams import TASKS
+from mlmodelscope import Client, ScopeError, ServerUnreachableError
 from schemas.agents import AgentRegistered, Hardware, Stack
 from schemas.base import new_id
 from schemas.errors import SettingsError
@@ -510,6 +511,34 @@ def test_predictors_and_systems(stage: Stage) -> None:
     assert stage.http.get(f"/api/v1/systems/{SYSTEM.system_id}").json() == systems[0]
 
 
+def test_a_client_that_hangs_up_leaves_nothing_behind(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that is left in the middle ends quietly, its reader on the bus included."""
+    identifier = stage.ask()
+    task, _ = stage.take()
+    for _ in range(5):
+        with stage.http.stream("GET", f"/api/v1/evaluations/{identifier}/events") as answer:
+            assert next(answer.iter_lines()).startswith("id:")
+    deadline = time.monotonic() + DEADLINE_S
+    while "mlms_api_requests_open 1.0" not in stage.http.get("/metrics").text:  # this one
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not [record for record in caplog.records if record.exc_info], caplog.text
+    stage.fail(task)
+
+
+def test_a_client_that_waits_is_done_in_time(stage: Stage) -> None:
+    """Also while nothing at all happens to the evaluation."""
+    identifier = stage.ask()
+    task, _ = stage.take()
+    began = time.monotonic()
+    with Client(str(stage.http.base_url)) as client:
+        with pytest.raises(ScopeError, match="not ended in time"):
+            client.wait(identifier, timeout_s=0.5)
+        assert time.monotonic() - began < 3
+        stage.fail(task)
+        assert client.wait(identifier).status == "failed"
+
+
 def test_sql_reads_the_views(stage: Stage) -> None:
     """Columns and rows, parameters bound, numbers that JSON has not as null."""
     identifier = stage.ask()
@@ -528,6 +557,8 @@ def test_sql_reads_the_views(stage: Stage) -> None:
         [19_999],
         True,
     )
+    members = "WITH ['a', 'b'] AS some SELECT status IN ('a', 'completed'), 'b' IN some FROM mlms_tasks LIMIT 1"
+    assert stage.http.post("/api/v1/sql", json={"query": members}).json()["rows"] == [[1, 1]]
     with_name = "WITH t AS (SELECT count() AS n FROM mlms_evaluations) SELECT n > 0 AS some FROM t"
     assert stage.http.post("/api/v1/sql", json={"query": with_name}).json()["rows"] == [[1]]
 
@@ -548,6 +579,9 @@ def test_sql_reads_the_views(stage: Stage) -> None:
         "SELECT * FROM system.tables",
         "SELECT (SELECT count() FROM system.processes)",
         "SELECT 1 IN system.one",
+        "SELECT (1, 'a', 'b', now64(3)) IN schema_migrations",
+        "SELECT count() FROM mlms_tasks WHERE task_id NOT IN (['a']) OR evaluation_id NOT IN another_database.secrets",
+        "SELECT groupArray(number) FROM numbers(20000000)",
         "SELECT file('/etc/hostname')",
         "SELECT arrayMap(file, ['/etc/hostname'])",
         "SELECT * FROM file('/etc/hostname', 'LineAsString')",
@@ -681,6 +715,8 @@ def test_with_the_store_away(stage: Stage, tmp_path: Path) -> None:
         task, _ = stage.take()
         assert http.get(f"/api/v1/evaluations/{identifier}").json()["tasks"][0]["framework"] == "null"
         assert http.get("/api/v1/models").status_code == 200
+        with Client(str(http.base_url)) as client, pytest.raises(ServerUnreachableError, match="does not answer"):
+            client.evaluations()  # nothing was wrong with the request: the command line exits with 4, not 2
         stage.fail(task)
     stage.call(_set, stop)
     running.result(DEADLINE_S)

@@ -211,6 +211,12 @@ def test_a_cpu_never_passes_for_a_gpu(predictor: OnnxRuntimePredictor) -> None:
         predictor.open(replace(DIGITS, device="gpu"))
 
 
+def test_providers_of_another_device_are_refused(predictor: OnnxRuntimePredictor) -> None:
+    """An option cannot make a CPU's figures those of a GPU."""
+    with pytest.raises(UnknownOptionError, match="on a gpu"):
+        predictor.open(replace(DIGITS, device="gpu", options={"providers": "CPUExecutionProvider"}))
+
+
 def test_the_probe_is_a_model() -> None:
     """The bytes used to try an execution provider out are a model that runs."""
     session = onnxruntime.InferenceSession(PROBE, providers=["CPUExecutionProvider"])

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from bus import subjects
 from bus.connection import Bus
 from bus.consumers import Consumer, Received, follow
+from bus.errors import BusUnavailableError
 from bus.registry import Registry
 from bus.server import NatsServer
 from bus.streams import DEAD, TASKS
@@ -35,6 +36,7 @@ from schemas.result import FINAL
 from schemas.settings import Settings
 from schemas.tasks import TaskAssigned
 from services.catalogue import register
+from services.scheduler import service
 from services.scheduler.ledger import Ledger
 from services.scheduler.service import run
 
@@ -322,6 +324,31 @@ async def test_the_registry_forgets_plans_and_never_ids(start: Callable[..., Run
     await scene.ask(dedup=False, evaluation_id=wanted.evaluation_id)
     assert (await scene.everything(wanted.evaluation_id)).count("evaluation_accepted") == 1
     await scheduler.stop()
+
+
+async def test_an_end_that_cannot_be_noted_for_long_is_noted_later(
+    start: Callable[..., Running], scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it had to be left for later: given up, it would leave its evaluation running for ever."""
+    monkeypatch.setattr(service, "_ACK_WAIT_S", 0.3)
+    start()
+    agent = await scene.agent()
+    wanted = await scene.ask()
+    (received,) = await scene.tasks(agent)
+    await scene.begin(agent, received)
+    update, refusals = Registry.update_evaluation, 0
+
+    async def away(registry: Registry, state: EvaluationState, revision: int) -> int:
+        nonlocal refusals
+        if state.ended and refusals < 8:
+            refusals += 1
+            raise BusUnavailableError("the disk of the server is full")
+        return await update(registry, state, revision)
+
+    monkeypatch.setattr(Registry, "update_evaluation", away)
+    await scene.fail(received)
+    await scene.state(wanted.evaluation_id, lambda state: state.status in FINAL)
+    assert refusals == 8
 
 
 async def test_an_end_told_twice_ends_the_evaluation_once(start: Callable[..., Running], scene: Scene) -> None:

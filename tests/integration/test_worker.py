@@ -9,14 +9,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from predictors.agent.task_assets import assets_of
-from predictors.errors import WorkerCrashedError, WorkerOutOfMemoryError
+from predictors.agent.task_record import evaluation_key
+from predictors.contract import Batch, Opened, OpenModel, Outputs
+from predictors.errors import DeviceUnavailableError, PredictError, WorkerCrashedError, WorkerOutOfMemoryError
 from predictors.frameworks.registry import load_framework
+from predictors.machine.environment import describe_environment
 from predictors.machine.lock import MachineLock
 from predictors.worker.messages import Failed, Finished, Job, Message, Progress, Rows
+from predictors.worker.opened_model import OpenedModel
 from predictors.worker.process import WorkerProcess, WorkerSettings
+from predictors.worker.warm import WarmWorker
 from schemas.agents import Stack
 from schemas.codec import encode
 from schemas.scenario import Threads
@@ -95,6 +101,8 @@ async def test_a_worker_is_born_with_no_credentials_and_with_its_threads(monkeyp
     monkeypatch.setenv("MLMODELSCOPE_BUS_URL", "nats://user:secret-2@host")
     monkeypatch.setenv("CLICKHOUSE_URL", "clickhouse://user:secret-3@host")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-4")
+    for name in ("NATS_CREDS", "DATABASE_DSN", "STRIPE_KEY", "PGPASSFILE", "GITHUB_PAT", "redis_url"):
+        monkeypatch.setenv(name, "secret-5")
     monkeypatch.setenv("HARMLESS", "kept")
     settings = WorkerSettings("null", threads=Threads(intra_op=3), memory_bytes=8 * 2**30)
     async with started(settings) as worker:
@@ -209,3 +217,64 @@ async def test_a_waiter_that_gives_up_does_not_keep_the_machine(tmp_path: Path) 
     for lock in (holder, waiter, third):
         lock.close()
         lock.close()
+
+
+async def test_a_lock_file_that_was_removed_still_keeps_two_apart(tmp_path: Path) -> None:
+    """What cleans up temporary directories does not let two agents measure at once from then on."""
+    old = MachineLock(tmp_path / "lock")
+    assert old.try_acquire()
+    old.release()
+    (tmp_path / "lock").unlink()
+    new = MachineLock(tmp_path / "lock")
+    assert new.try_acquire() and not old.try_acquire()
+    new.release()
+    assert old.try_acquire() and not new.try_acquire()
+    for lock in (old, new):
+        lock.close()
+
+
+async def test_another_version_than_the_stacks_is_not_measured(tmp_path: Path) -> None:
+    """An installation that was changed under a running agent never passes for the version the agent registered."""
+    warm = WarmWorker(tmp_path)
+    with pytest.raises(DeviceUnavailableError, match=r"0\.9\.0.*1\.0\.0"):
+        await warm.get("null", null_task(STACK.model_copy(update={"version": "0.9.0"})), trusted=False)
+    await warm.discard()
+
+
+def test_a_model_that_writes_into_its_input_is_refused() -> None:
+    """Inputs are used again and again: accuracy would fall from task to task on one warm worker."""
+
+    class InPlace:
+        def open(self, model: OpenModel) -> Opened:
+            raise AssertionError("it is open")
+
+        def predict(self, batch: Batch) -> Outputs:
+            np.negative(batch[0], out=batch[0])
+            return batch
+
+        def close(self) -> None:
+            pass
+
+    model = OpenedModel(InPlace(), Opened(threads=Threads()), 1.0, 1.0)
+    with pytest.raises(PredictError, match="writes into its input"):
+        model.begin_task((np.ones((2, 3), np.float32),))
+
+
+async def test_the_key_tells_environments_apart(tmp_path: Path) -> None:
+    """Another Python, or another build of the same version, is not the same measurement."""
+    assigned = null_task(STACK)
+    async with started(WorkerSettings("null")) as worker:
+        await worker.ready()
+        await worker.send(job(assigned, tmp_path))
+        finished = (await answers(worker))[-1]
+    assert isinstance(finished, Finished)
+    here = describe_environment("null", "1.0.0", {"blas": "openblas"})
+    others: tuple[dict[str, object], ...] = (
+        {},
+        {"python": "CPython 3.99.0"},
+        {"build": {"blas": "mkl"}},
+        {"digest": "0" * 64},
+    )
+    environments = [here, *(here.model_copy(update=changes) for changes in others)]
+    keys = [evaluation_key(assigned, finished, environment=each, system_id="s") for each in environments]
+    assert keys[0] == keys[1] and len(set(keys)) == 4

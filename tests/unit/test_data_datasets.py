@@ -165,6 +165,13 @@ def npz(path: Path, **arrays: Any) -> Path:
 NPZ = {"type": "npz"}
 
 
+def test_an_index_of_no_class_is_told_though_a_class_is_called_so(tmp_path: Path) -> None:
+    """`2` among classes called 1 and 2 is an index, of no class: every prediction for it would be wrong."""
+    directory = folder(tmp_path / "d", LIST.replace(",0", ",2"))
+    with pytest.raises(DatasetError, match=r"label 2, and there are 2 classes"):
+        opened({"d": directory}, labels=["1", "2"])
+
+
 def test_tensors_come_out_of_an_npz(tmp_path: Path) -> None:
     """Items are read-only slices of the items array with its own type; labels are text; ids are positions."""
     x = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)

@@ -373,3 +373,10 @@ def test_constraints_default_to_none() -> None:
     """A request without constraints is satisfied by any able agent."""
     assert Constraints() == request().constraints
     assert planned(request(), [agent("a")]).tasks
+
+
+def test_a_trace_that_nobody_can_record_is_refused_and_not_left_out() -> None:
+    """A wish without effect would be a lie about what was measured."""
+    found = rejected(request(trace_level=3), [agent("a")])
+    assert found.failure.code == "invalid_request"
+    assert "framework" in found.failure.message

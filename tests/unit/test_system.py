@@ -1,5 +1,6 @@
 """The description of the machine: everything that can be read, a reason for everything that cannot."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,6 +138,19 @@ def test_a_container_has_its_limit_of_memory(tmp_path: Path) -> None:
     assert system.memory_bytes(tree(tmp_path, files)) == 64 * 2**20
     unlimited = tree(tmp_path / "b", {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"})
     assert system.memory_bytes(unlimited) > 64 * 2**20
+
+
+def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned to some cores, or held to a quota further up, in either version of control groups, an agent says so."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert system.usable_cores(tree(tmp_path / "a", {"proc/self/cgroup": "0::/"})) == 8
+    files = {"proc/self/cgroup": "0::/pod/worker", "sys/fs/cgroup/pod/cpu.max": "150000 100000"}
+    assert system.usable_cores(tree(tmp_path / "b", files)) == 1.5
+    old = {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}
+    files = {f"sys/fs/cgroup/cpu,cpuacct/pod/{name}": text for name, text in old.items()}
+    assert system.usable_cores(tree(tmp_path / "c", files | {"proc/self/cgroup": "4:cpu,cpuacct:/pod"})) == 2
+    unlimited = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}
+    assert system.usable_cores(tree(tmp_path / "d", unlimited)) == 8
 
 
 class NvmlError(Exception):

@@ -17,3 +17,5 @@ WHERE e.evaluation_id IN {ids:Array(String)}
 GROUP BY e.evaluation_id
 HAVING min(e.rank) < 2
 ORDER BY evaluation_id DESC
+-- One thread: there are a few hundred rows, and handing them to more costs more than they do.
+SETTINGS max_threads = 1

@@ -11,3 +11,4 @@ WHERE stage IN ('accepted', 'rejected')
     AND time_ns >= {since_ns:Int64} -- only with since_ns
 ORDER BY evaluation_id DESC
 LIMIT {limit:UInt32}
+SETTINGS max_threads = 1

@@ -20,3 +20,5 @@ FROM tasks AS t
 WHERE t.evaluation_id IN {ids:Array(String)}
 GROUP BY t.evaluation_id, t.task_id
 ORDER BY evaluation_id, framework, framework_version, task_id
+-- One thread: there are a few hundred rows, and handing them to more costs more than they do.
+SETTINGS max_threads = 1

@@ -4,16 +4,23 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
 
+import psutil
 import pytest
 
 from bus import subjects
 from bus.connection import Bus
-from bus.consumers import Consumer
+from bus.consumers import Consumer, follow
 from bus.server import NatsServer
 from bus.streams import EVENTS, TASKS
+from mlmodelscope import services
+from mlmodelscope.directory import DataDirectory
+from mlmodelscope.stack import free_port
 from schemas.agents import Stack
 from schemas.events import TaskProgressed
+from schemas.settings import Settings
 
 MakeEvent = Callable[..., TaskProgressed]
 Stored = Callable[[str], Awaitable[int]]
@@ -136,3 +143,37 @@ async def test_acknowledgement_given_while_the_server_is_away_counts(
 
     await eventually(all_done)
     await consumer.close()
+
+
+async def test_a_server_that_could_not_write_is_started_again_when_there_is_room(
+    tmp_path: Path, make_event: MakeEvent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed write the server keeps its streams closed, room or not; `serve bus` does not leave it at that."""
+    monkeypatch.setattr(services, "LOOK_S", 0.02)
+    settings = Settings(data_dir=tmp_path, bus_url=f"nats://127.0.0.1:{free_port()}")
+    stop = asyncio.Event()
+    serving = asyncio.create_task(services.serve_bus(settings, stop), name="bus-under-test")
+    async with asyncio.timeout(WAIT_S):
+        connection = await Bus.connect(settings.bus_url, name="test")
+        try:
+            await connection.prepare(settings)
+            await connection.publish_event(make_event(1))
+            announced = DataDirectory(tmp_path).announced("bus")
+            assert announced is not None
+            # No file may grow any more, as on a full disk; the limit goes with the process.
+            psutil.Process(announced["pid"]).rlimit(psutil.RLIMIT_FSIZE, (1, 1))
+            await connection.publish_event(make_event(2))
+            now = DataDirectory(tmp_path).announced("bus")
+            assert now is not None and now["pid"] != announced["pid"] and now["url"] == announced["url"]
+            found = []
+            async with aclosing(follow(connection, "e1")) as events:
+                async for event in events:
+                    assert isinstance(event.data, TaskProgressed)
+                    found.append(event.data.done)
+                    if 2 in found:
+                        break
+            assert found == [1, 2]
+        finally:
+            await connection.close()
+            stop.set()
+            await serving
