@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from mlmodelscope.errors import RequestRefusedError, ScopeError, ServerUnreachableError
 from schemas.agents import AgentRegistered
 from schemas.codec import explain
-from schemas.evaluation import ArtifactRef, Constraints, EvaluationRequested
+from schemas.evaluation import ArtifactRef, EvaluationRequested
 from schemas.manifests import MODELS, Kind, Manifest
 from schemas.result import FINAL, Evaluation
 from schemas.scenario import Scenario
@@ -88,7 +88,7 @@ class Client:
             dataset=dataset,
             targets=targets,
             batch_size=batch_size,
-            constraints=Constraints.model_validate(constraints) if constraints else Constraints(),
+            constraints=constraints,
             scenario={"name": scenario} if isinstance(scenario, str) else scenario,
             sample_limit=sample_limit,
             **more,

@@ -11,6 +11,8 @@ from schemas.errors import ManifestError, VersionError
 from schemas.manifests import MODELS, Kind, Manifest
 
 MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+"""Of a manifest with its aliases written out: a few bytes of YAML can stand for any number, or for no end of them."""
 
 
 def parse_manifest(text: str, kind: Kind, source: str = "manifest") -> Manifest:
@@ -23,7 +25,7 @@ def parse_manifest(text: str, kind: Kind, source: str = "manifest") -> Manifest:
         raise ManifestError(f"{source}: a manifest has at most {MAX_BYTES} bytes")
     try:
         node = yaml.compose(text, Loader=yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader)
-        _no_duplicates(node, source)
+        _check_nodes(node, source)
         data = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -64,11 +66,15 @@ def _line(node: yaml.Node | None, item: Any, source: str) -> str:
     return f"{source}:{line}: {field or 'manifest'}: {problem}"
 
 
-def _no_duplicates(node: yaml.Node | None, source: str) -> None:
-    """Raise ManifestError for a key given twice: YAML's loader would take the last one silently."""
+def _check_nodes(node: yaml.Node | None, source: str) -> None:
+    """Raise ManifestError for a key given twice, of which YAML's loader would take the last, and for alias bombs."""
     stack = [node] if node is not None else []
+    visited = 0
     while stack:
         current = stack.pop()
+        visited += 1
+        if visited > MAX_NODES:
+            raise ManifestError(f"{source}: its aliases expand to more than {MAX_NODES} values")
         if isinstance(current, yaml.MappingNode):
             seen: set[str] = set()
             for key, value in current.value:

@@ -77,6 +77,11 @@ class Settings(Request):
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
 
+    @field_validator("api_token", "asset_mirror", "clickhouse_url", "api_url", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: Any) -> Any:
+        return value or None
+
     @field_validator("trusted_authors", mode="before")
     @classmethod
     def _separated(cls, value: Any) -> Any:

@@ -68,10 +68,15 @@ def _group(kind: Kind) -> typer.Typer:
             typer.echo(f"registered {kind} {found.name} {found.version}")
 
     @group.command("remove", help=f"Take a {kind} out of the registry; what was evaluated stays.")
-    def remove(name: str, version: str, url: Url = None, port: Port = None, data: Data = None) -> None:
+    def remove(
+        name: str, version: str, url: Url = None, port: Port = None, data: Data = None, as_json: Json = False
+    ) -> None:
         with connect(url, port, data) as client:
             client.remove_manifest(kind, name, version)
-        typer.echo(f"removed {kind} {name} {version}")
+        if as_json:
+            print_json({"kind": kind, "name": name, "version": version, "removed": True})
+        else:
+            typer.echo(f"removed {kind} {name} {version}")
 
     return group
 

@@ -70,11 +70,14 @@ def show(evaluation_id: str, url: Url = None, port: Port = None, data: Data = No
         print_evaluation(found)
 
 
-def cancel(evaluation_id: str, url: Url = None, port: Port = None, data: Data = None) -> None:
+def cancel(evaluation_id: str, url: Url = None, port: Port = None, data: Data = None, as_json: Json = False) -> None:
     """Stop an evaluation."""
     with connect(url, port, data) as client:
         client.cancel(evaluation_id, "cancelled on the command line")
-    typer.echo(f"asked for {evaluation_id} to be cancelled")
+    if as_json:
+        print_json({"evaluation_id": evaluation_id, "cancel_requested": True})
+    else:
+        typer.echo(f"asked for {evaluation_id} to be cancelled")
 
 
 def predictions(

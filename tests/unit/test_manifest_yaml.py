@@ -92,6 +92,13 @@ def test_every_wrong_field_is_told_at_once() -> None:
         ("name: !!python/object/apply:os.system ['true']\n", "not YAML"),
         ("a: &a [1]\nb: *c\n", "not YAML"),
         ("\x00", "not YAML"),
+        ("a: &a [*a,*a]", "expand"),
+        ("a: &a {b: *a}", "expand"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg")),
+            "expand",
+        ),
     ],
 )
 def test_what_is_no_yaml_is_refused(text: str, expected: str) -> None:

@@ -34,6 +34,11 @@ def test_what_is_unknown_or_wrong_is_refused(environ: dict[str, str], text: str,
         load_settings(environ, text)
 
 
+def test_an_empty_variable_is_one_that_is_not_set() -> None:
+    """An empty token is no token, and not one that nobody can give."""
+    assert load_settings({"MLMODELSCOPE_API_TOKEN": "", "MLMODELSCOPE_ASSET_MIRROR": ""}).api_token is None
+
+
 def test_a_child_process_gets_the_same_settings() -> None:
     """What one process was told, the next one hears."""
     settings = Settings(data_dir=Path("/d"), trusted_authors=("a b", "c"), api_token="t", worker_memory_bytes=5)
