@@ -44,7 +44,7 @@ $(VENV)/.python:
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "installing into $(VENV)"
-	$(PIP) --editable '.[all]'
+	$(PIP) --editable '.[all]' --config-settings editable_mode=compat
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

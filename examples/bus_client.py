@@ -20,7 +20,8 @@ async def evaluate(url: str, model: str, dataset: str, timeout_s: float = 300.0)
     """Ask for an evaluation on every framework and return all that was told about it, by type of event."""
     connection = await nats.connect(url)
     try:
-        evaluation_id = uuid.uuid4().hex
+        # Time first, as in UUID version 7: lists of evaluations are sorted by id, newest first.
+        evaluation_id = f"{time.time_ns() // 1_000_000:012x}{uuid.uuid4().hex[:20]}"
         # Subscribed before asking: a plain subscription hears only what comes after it.
         events = await connection.subscribe(f"mlms.v1.event.*.{evaluation_id}")
         await connection.jetstream().publish(
@@ -55,7 +56,9 @@ async def evaluate(url: str, model: str, dataset: str, timeout_s: float = 300.0)
 
 def main() -> None:
     """Evaluate what the command line names and print every task's figures."""
-    url, model, dataset = sys.argv[1:4]
+    if len(sys.argv) != 4:
+        sys.exit(f"usage: {sys.argv[0]} NATS-URL MODEL DATASET")
+    url, model, dataset = sys.argv[1:]
     heard = asyncio.run(evaluate(url, model, dataset))
     for event in heard.get("task_completed", []):
         record = event["record"]

@@ -21,7 +21,7 @@ class ServiceProcess:
     def __init__(self, name: str, arguments: list[str], environ: Mapping[str, str], log: Path) -> None:
         self.name = name
         self.log = log
-        self._command = [sys.executable, "-m", "mlmodelscope", *arguments]
+        self._command = [sys.executable, "-P", "-m", "mlmodelscope", *arguments]
         self._environ = {**os.environ, **environ, "MLMODELSCOPE_PARENT": str(os.getpid())}
         self._process: subprocess.Popen[bytes] | None = None
         self.restarts = 0

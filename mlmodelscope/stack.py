@@ -10,7 +10,7 @@ import httpx
 
 from mlmodelscope.client import Client
 from mlmodelscope.directory import DataDirectory
-from mlmodelscope.errors import ScopeError, StackError
+from mlmodelscope.errors import RequestRefusedError, ScopeError, StackError
 from mlmodelscope.processes import POLL_S, ServiceProcess
 from schemas.agents import AgentRegistered
 from schemas.settings import Settings, to_environ
@@ -36,12 +36,22 @@ class AgentSpec:
     def parse(cls, text: str) -> "AgentSpec":
         """Return the agent that `onnxruntime` or `pytorch:gpu` names."""
         framework, _, device = text.partition(":")
-        return cls(framework, device or "cpu")
+        return cls(known_framework(framework), device or "cpu")
 
     @property
     def name(self) -> str:
         """Return what its process and its log are called."""
         return f"agent-{self.framework}-{self.device}"
+
+
+def known_framework(name: str) -> str:
+    """Return `name`. Raises RequestRefusedError when there is no such framework: its agent would serve nothing."""
+    from predictors.frameworks.registry import framework_names  # it brings NumPy, which no other command needs
+
+    known = framework_names()
+    if name not in known:
+        raise RequestRefusedError(f"there is no framework {name!r}", hint=f"there are {', '.join(known)}")
+    return name
 
 
 class Stack:

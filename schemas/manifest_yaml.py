@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ManifestError, VersionError
-from schemas.manifests import MODELS, Kind, Manifest
+from schemas.manifests import MODELS, Kind, Manifest, ModelManifest
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -43,6 +43,26 @@ def parse_manifest(text: str, kind: Kind, source: str = "manifest") -> Manifest:
         raise ManifestError("\n".join(_line(node, item, source) for item in error.errors(include_url=False))) from error
 
 
+def manifest_text(manifest: Manifest) -> str:
+    """Return a manifest as YAML, the way people write it: what is the default is left out, steps by their names.
+
+    `parse_manifest` gives the same manifest again.
+    """
+    data = manifest.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(manifest, ModelManifest):
+        for written, entry in zip(
+            [*data["inputs"], *data["outputs"]], [*manifest.inputs, *manifest.outputs], strict=True
+        ):
+            written["steps"] = [_step_as_written(step) for step in entry.steps]
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _step_as_written(step: BaseModel) -> str | dict[str, Any]:
+    parameters = step.model_dump(mode="json", exclude_defaults=True)
+    name = str(step.step)  # type: ignore[attr-defined]
+    return {name: parameters} if parameters else name
+
+
 def manifest_digest(manifest: BaseModel) -> str:
     """Return the sha256 of a manifest's content: equal for equal manifests, however they were written."""
     body = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -63,6 +83,8 @@ def _line(node: yaml.Node | None, item: Any, source: str) -> str:
             node = node.value[step]
             line = node.start_mark.line + 1
     problem = "unknown field" if item["type"] == "extra_forbidden" else item["msg"].removeprefix("Value error, ")
+    if item["type"] == "string_type" and isinstance(item["input"], (int, float)):
+        problem = f"{item['input']} is read as a number: write it in quotes, a version with three parts ('1.0.0')"
     return f"{source}:{line}: {field or 'manifest'}: {problem}"
 
 

@@ -8,6 +8,7 @@ import typer
 from mlmodelscope.run_service import run_service
 from mlmodelscope.services import agent as agent_service
 from mlmodelscope.settings import read_settings
+from mlmodelscope.stack import known_framework
 
 
 class DeviceName(StrEnum):
@@ -30,4 +31,4 @@ def agent(
 ) -> None:
     """Serve a framework until SIGINT or SIGTERM."""
     settings = read_settings(bus_url=bus_url)
-    raise typer.Exit(run_service(agent_service(framework, device.value, agent_id), settings))
+    raise typer.Exit(run_service(agent_service(known_framework(framework), device.value, agent_id), settings))

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from mlmodelscope.cli.options import Data, Json, Port, Url, connect
 from mlmodelscope.cli.output import print_json, print_table
 from mlmodelscope.errors import RequestRefusedError
-from schemas.manifest_yaml import parse_manifest
+from schemas.manifest_yaml import manifest_text, parse_manifest
 from schemas.manifests import DatasetManifest, FrameworkManifest, Kind, Manifest, ModelManifest
 
 Version = Annotated[str, typer.Option("--version", help="Range of versions; the newest in it is taken.")]
@@ -51,7 +50,7 @@ def _group(kind: Kind) -> typer.Typer:
         if as_json:
             print_json(found)
         else:
-            typer.echo(yaml.safe_dump(found.model_dump(mode="json", exclude_defaults=True), sort_keys=False).rstrip())
+            typer.echo(manifest_text(found).rstrip())
 
     @group.command("add", help=f"Register a {kind} from its YAML file.")
     def add_(file: Path, url: Url = None, port: Port = None, data: Data = None, as_json: Json = False) -> None:

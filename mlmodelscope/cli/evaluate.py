@@ -9,7 +9,7 @@ import typer
 
 from mlmodelscope.cli.exit_codes import FAILED, OK, REJECTED
 from mlmodelscope.cli.options import Data, Json, Port, Url, connect
-from mlmodelscope.cli.output import print_json
+from mlmodelscope.cli.output import complain, print_json
 from mlmodelscope.cli.progress import EvaluationProgress
 from mlmodelscope.cli.results import print_evaluation
 from mlmodelscope.client import Client
@@ -120,7 +120,11 @@ def evaluate(
         **_given(deadline_s=deadline),
     }
     with _client(use_local, url, port, data) as client, EvaluationProgress(quiet=quiet) as progress:
-        found = client.evaluate(**fields, progress=progress)
+        try:
+            found = client.evaluate(**fields, progress=progress)
+        except SystemExit:  # Ctrl-C; the client has asked for it to be cancelled
+            complain(f"interrupted; evaluation {progress.evaluation_id} is being cancelled")
+            raise
     if as_json:
         print_json(found)
     else:

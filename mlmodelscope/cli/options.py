@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from mlmodelscope.client import Client
+from mlmodelscope.directory import DataDirectory
+from mlmodelscope.errors import ServerUnreachableError
 from mlmodelscope.server import find_server
 from mlmodelscope.settings import read_settings
 
@@ -23,5 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def connect(url: str | None, port: int | None = None, data: Path | None = None) -> Client:
     """Return a client of the server that the options, else the settings, name."""
     settings = read_settings(data_dir=data)
+    if data is not None and not (url or port) and DataDirectory(data).announced("api") is None:
+        raise ServerUnreachableError(f"no stack runs in {data}", hint=f"start one: mlmodelscope up --data {data}")
     address = url or (f"http://127.0.0.1:{port}" if port else find_server(settings))
     return Client(address, token=settings.api_token)

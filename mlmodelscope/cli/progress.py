@@ -13,6 +13,8 @@ class EvaluationProgress:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
+        self.evaluation_id = ""
+        """Known once it is accepted."""
         self._names: dict[str, str] = {}
         self._bars: dict[str, Any] = {}
         self._phases: dict[str, str] = {}
@@ -42,7 +44,8 @@ class EvaluationProgress:
             for planned in data["tasks"]:
                 stack = planned["stack"]
                 self._names[planned["task_id"]] = f"{stack['framework']} {stack['version']} {stack['device']}"
-            self._say(f"accepted: {', '.join(self._names.values())}")
+            self.evaluation_id = str(data["evaluation_id"])
+            self._say(f"evaluation {self.evaluation_id} accepted: {', '.join(self._names.values())}")
         elif kind == "task_progressed":
             self._show(task, data["phase"], data.get("done", 0), data.get("total", 0), data.get("message", ""))
         elif kind == "task_completed":

@@ -7,20 +7,27 @@ COLUMNS = [
     "framework", "version", "device", "top-1 [95 %]", "top-5", "p50 ms", "p90 ms", "p99 ms",
     "items/s", "cold start ms", "state",
 ]  # fmt: skip
+WIDE = 140
+"""Characters that a row of all columns takes."""
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Print the table of an evaluation, and beneath it whatever a reader must know before quoting it."""
     request = evaluation.request
-    print_table(
-        COLUMNS,
-        [_row(task) for task in evaluation.tasks],
-        title=(
-            f"{evaluation.model} {evaluation.model_version} on {evaluation.dataset} {evaluation.dataset_version}, "
-            f"{request.scenario.name}, batch {request.batch_size}: {evaluation.status}"
-        ),
+    title = (
+        f"{evaluation.model} {evaluation.model_version} on {evaluation.dataset} {evaluation.dataset_version}, "
+        f"{request.scenario.name}, batch {request.batch_size}: {evaluation.status}"
     )
     out = console()
+    rows = [_row(task) for task in evaluation.tasks]
+    if not rows:
+        out.print(title)
+    elif out.width >= WIDE:
+        print_table(COLUMNS, rows, title=title)
+    else:  # a column a task: a word cut in three is no word
+        print_table(
+            ["", *(row[0] for row in rows)], zip(COLUMNS[1:], *(row[1:] for row in rows), strict=True), title=title
+        )
     if evaluation.failure:
         out.print(f"{evaluation.failure.code}: {evaluation.failure.message}")
         if evaluation.failure.hint:
@@ -55,10 +62,7 @@ def _row(task: TaskResult) -> list[str]:
         _milliseconds(latency.p90 if latency else None),
         _milliseconds(latency.p99 if latency else None),
         f"{task.throughput.value:.1f}" if task.throughput else "-",
-        f"{cold.process_start_ms + cold.open_ms + cold.first_predict_ms:.0f}"
-        + ("" if cold.of_this_task else " (warm now)")
-        if cold
-        else "-",
+        f"{cold.open_ms + cold.first_predict_ms:.1f}" + ("" if cold.of_this_task else " (warm now)") if cold else "-",
         task.status,
     ]
 

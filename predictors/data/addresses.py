@@ -24,6 +24,11 @@ def open_address(address: str, policy: TransferPolicy, bundled: Path | None = No
         urlsplit(address)
     except ValueError as error:
         raise AssetNotFoundError(f"{shown(address)} is no address: {error}") from error
+    if kind == "mirror":
+        raise AssetNotFoundError(
+            f"{shown(address)} has no public address: only an asset mirror has it",
+            hint="set MLMODELSCOPE_ASSET_MIRROR where the agents are started (`up`, `agent`) to a directory or URL of one",
+        )
     if kind == "repo":
         return _shipped(address, bundled)
     if kind == "file":

@@ -8,6 +8,8 @@ from schemas.scenario import Scenario
 
 QUERY_SET_MAX = 500_000
 """Most queries of one run. The load generator draws them all beforehand, at 300 bytes each."""
+GENERATOR_GRACE_S = 1.0
+"""How much later than the recorder the load generator would end a run by its own clock."""
 LOADGEN_NS = 2_000
 """Least time of the load generator and the recording around a query."""
 
@@ -44,7 +46,10 @@ def plan_load(scenario: Scenario, batch_items: Sequence[int], predicted_ns: Sequ
     make = _single_stream if scenario.name == "single_stream" else _offline
     asked, count, expected_ns = make(scenario, size, min(predicted_ns))
     warmup_s = scenario.warmup_query_count * max(predicted_ns) / 1e9
-    held_s = scenario.min_duration_s + warmup_s if scenario.min_duration_s else 0.0
+    # The generator's clock starts before the warm-up, which may take longer than a few predictions made it seem: it
+    # is told to hold on for twice as long as foreseen, and not to end before the recorder does, whose clock is exact.
+    held_s = 1.05 * scenario.min_duration_s + 2 * warmup_s if scenario.min_duration_s else 0.0
+    ended_s = scenario.max_duration_s + 4 * warmup_s + GENERATOR_GRACE_S
     return LoadPlan(
         drawn=drawn,
         left_out=len(batch_items) - len(drawn),
@@ -55,7 +60,7 @@ def plan_load(scenario: Scenario, batch_items: Sequence[int], predicted_ns: Sequ
         expected_ns=expected_ns,
         # A millisecond more: the load generator's clock starts before the first query is issued.
         min_duration_ms=math.ceil(held_s * 1000) + 1 if held_s else 0,
-        max_duration_ms=math.ceil((scenario.max_duration_s + warmup_s) * 1000) + 1,
+        max_duration_ms=math.ceil(ended_s * 1000),
     )
 
 

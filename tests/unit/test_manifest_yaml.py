@@ -1,10 +1,13 @@
 """Manifests from YAML: errors name the file, the line and the field."""
 
+from pathlib import Path
+
 import pytest
 
 from schemas.errors import ManifestError
-from schemas.manifest_yaml import manifest_digest, parse_manifest
+from schemas.manifest_yaml import manifest_digest, manifest_text, parse_manifest
 from schemas.manifests import DatasetManifest, ModelManifest
+from tests.conftest import REPOSITORY
 
 DIGEST = "ab" * 32
 MODEL = f"""\
@@ -74,6 +77,19 @@ def test_an_error_names_file_line_and_field(old: str, new: str, expected: str) -
     assert expected in str(error.value)
 
 
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "manifests/models").glob("*.yml")), ids=lambda path: path.stem)
+def test_what_is_shown_can_be_published_again(path: Path) -> None:
+    """Written and read again, a manifest is the same."""
+    manifest = parse_manifest(path.read_text(), "model", str(path))
+    assert parse_manifest(manifest_text(manifest), "model") == manifest
+
+
+def test_a_version_that_yaml_takes_for_a_number_is_explained() -> None:
+    """The most frequent mistake of all."""
+    with pytest.raises(ManifestError, match="write it in quotes"):
+        parse_manifest(MODEL.replace("version: 1.0.0", "version: 1.0"), "model", "tiny.yml")
+
+
 def test_every_wrong_field_is_told_at_once() -> None:
     """One round of mending, not five."""
     with pytest.raises(ManifestError) as error:
@@ -96,7 +112,7 @@ def test_every_wrong_field_is_told_at_once() -> None:
         ("a: &a {b: *a}", "expand"),
         (
             "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
-            + "".join(f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg")),
+            + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in ("ab", "bc", "cd", "de", "ef", "fg")),
             "expand",
         ),
     ],
