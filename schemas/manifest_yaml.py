@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ManifestError, VersionError
-from schemas.manifests import MODELS, Kind, Manifest, ModelManifest
+from schemas.manifests import MODELS, Kind, Manifest, ModelInput, ModelManifest, ModelOutput
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -50,11 +51,14 @@ def manifest_text(manifest: Manifest) -> str:
     """
     data = manifest.model_dump(mode="json", exclude_defaults=True)
     if isinstance(manifest, ModelManifest):
-        for written, entry in zip(
-            [*data["inputs"], *data["outputs"]], [*manifest.inputs, *manifest.outputs], strict=True
-        ):
-            written["steps"] = [_step_as_written(step) for step in entry.steps]
+        _write_steps(data["inputs"], manifest.inputs)
+        _write_steps(data["outputs"], manifest.outputs)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _write_steps(written: list[dict[str, Any]], entries: Sequence[ModelInput | ModelOutput]) -> None:
+    for data, entry in zip(written, entries, strict=True):
+        data["steps"] = [_step_as_written(step) for step in entry.steps]
 
 
 def _step_as_written(step: BaseModel) -> str | dict[str, Any]:

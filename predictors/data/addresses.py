@@ -27,7 +27,7 @@ def open_address(address: str, policy: TransferPolicy, bundled: Path | None = No
     if kind == "mirror":
         raise AssetNotFoundError(
             f"{shown(address)} has no public address: only an asset mirror has it",
-            hint="set MLMODELSCOPE_ASSET_MIRROR where the agents are started (`up`, `agent`) to a directory or URL of one",
+            hint="set MLMODELSCOPE_ASSET_MIRROR to one where the agents are started (`up`, `agent`)",
         )
     if kind == "repo":
         return _shipped(address, bundled)
