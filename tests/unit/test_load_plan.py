@@ -10,12 +10,13 @@ MS = 1_000_000
 
 
 def test_minimum_count_is_of_measured_queries() -> None:
-    """Warm-up comes on top of the queries asked for, and of the durations."""
+    """Warm-up comes on top of the queries asked for, and of the durations, also when it is slower than foreseen."""
     scenario = Scenario(min_query_count=100, warmup_query_count=10, min_duration_s=1, max_duration_s=5)
     plan = plan_load(scenario, [4, 4, 4], [20 * MS, 10 * MS])
     assert (plan.count, plan.asked, plan.warmup) == (110, 100, 10)
-    assert plan.min_duration_ms == 1201
-    assert plan.max_duration_ms == 5201
+    foreseen_ms = 10 * 20
+    assert plan.min_duration_ms > 1000 + 2 * foreseen_ms
+    assert plan.max_duration_ms > 5000 + 2 * foreseen_ms
 
 
 def test_a_short_batch_is_left_out() -> None:
