@@ -43,7 +43,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
-	@echo "installing into $(VENV)"
+	@echo "installing into $(VENV): takes a minute or more, PyTorch is large"
 	$(PIP) --editable '.[all]' --config-settings editable_mode=compat
 	@touch $@
 
