@@ -25,6 +25,8 @@ class ServiceProcess:
         self._environ = {**os.environ, **environ, "MLMODELSCOPE_PARENT": str(os.getpid())}
         self._process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
+        """How often it was started again after a short life."""
+        self._started = 0.0
 
     def update_environ(self, environ: Mapping[str, str]) -> None:
         """Set variables that the process gets when it is started the next time."""
@@ -38,6 +40,7 @@ class ServiceProcess:
     def start(self) -> None:
         """Start the process. Its standard output and error are appended to `log`."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._started = time.monotonic()
         with self.log.open("ab") as output:
             # A session of its own: the terminal's Ctrl-C reaches the supervisor, which stops things in order.
             self._process = subprocess.Popen(
@@ -52,6 +55,10 @@ class ServiceProcess:
     def returncode(self) -> int | None:
         """Return the exit code, or None while the process lives (or before it was started)."""
         return self._process.poll() if self._process else None
+
+    def lived_s(self) -> float:
+        """Return the seconds since it was started."""
+        return time.monotonic() - self._started
 
     def running(self) -> bool:
         """Return whether the process lives."""

@@ -21,6 +21,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STOP_BOUND_S = 4.5
 RESTART_DELAY_S = 1.0
 MAX_RESTARTS = 5
+SETTLED_S = 60.0
+"""A process that has lived for so long has come up; earlier deaths count no more."""
 
 Report = Callable[[str], None]
 
@@ -122,7 +124,7 @@ class Stack:
             return client.predictors()
 
     def watch(self) -> None:
-        """Return when `stop` was called. A process that dies meanwhile is started again, a few times.
+        """Return when `stop` was called. A process that dies meanwhile is started again, a few times in a row.
 
         Raises StackError when one keeps dying.
         """
@@ -130,6 +132,8 @@ class Stack:
             for process in self._processes:
                 if process.returncode() is None or self._stopping.is_set():
                     continue
+                if process.name not in self._died_at and process.lived_s() > SETTLED_S:
+                    process.restarts = 0  # it had settled: this death has nothing to do with those before
                 died = self._died_at.setdefault(process.name, time.monotonic())
                 if time.monotonic() - died < RESTART_DELAY_S:
                     continue
