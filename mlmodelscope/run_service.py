@@ -34,7 +34,7 @@ def run_service(service: Service, settings: Settings) -> int:
     # It logs a traceback for every try at a server that is away; the store says so in a line.
     logging.getLogger("clickhouse_driver").setLevel(logging.ERROR)
     _end_with_parent()
-    # uvloop takes a third off the way of a request through the services (benchmarks/evaluation_latency.py).
+    # uvloop takes some 8 % off the way of a request through the services (19.6 to 18.2 ms for a null evaluation).
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(service, settings))
 

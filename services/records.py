@@ -41,7 +41,7 @@ Row = TypeVar("Row", bound=BaseModel)
 
 def get_evaluation(store: Store, evaluation_id: str) -> Evaluation | None:
     """Return an evaluation, complete with its tasks' records, or None when the store has not heard of it."""
-    found = _evaluations(store, [evaluation_id], "task_records")
+    found = _evaluations(store, [evaluation_id], whole=True)
     return found[0] if found else None
 
 
@@ -80,7 +80,7 @@ def list_evaluations(
     ids = _ids(store, params, limit + 1)
     page = ids[:limit]
     following = encode_cursor(page[-1]) if len(ids) > limit else None
-    return _evaluations(store, page, "task_figures"), following
+    return _evaluations(store, page, whole=False), following
 
 
 def predictions(
@@ -175,15 +175,15 @@ def _column(store: Store, name: str, bound: dict[str, str | int]) -> list[str]:
     return [str(value) for (value,) in store.query(statement(name, bound), bound).rows]
 
 
-def _evaluations(store: Store, ids: Sequence[str], task_statement: str) -> list[Evaluation]:
-    """Return these evaluations, newest first."""
+def _evaluations(store: Store, ids: Sequence[str], *, whole: bool) -> list[Evaluation]:
+    """Return these evaluations, newest first; their tasks with the record when `whole`."""
     if not ids:
         return []
     # The store is told of an evaluation's end after its tasks' ends, so it is read before them: an evaluation
     # that has ended then has all its tasks.
     found = store.query(statement("evaluations_by_id"), {"ids": list(ids)}).dicts()
     tasks: defaultdict[str, list[TaskResult]] = defaultdict(list)
-    for row in store.query(statement(task_statement), {"ids": list(ids)}).dicts():
+    for row in store.query(statement("tasks_by_evaluation", ("record",) if whole else ()), {"ids": list(ids)}).dicts():
         tasks[str(row["evaluation_id"])].append(_task(row))
     return [_evaluation(row, tasks[str(row["evaluation_id"])]) for row in found]
 

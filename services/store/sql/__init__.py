@@ -1,7 +1,7 @@
 """The store's statements, one a file. Values are bound to `{name:Type}` placeholders, never put into the text.
 
-A line that ends in `-- only with NAME` is a condition that is left out when there is nothing to compare with: it is
-cheaper not to read a column than to compare it with everything.
+A line that ends in `-- only with NAME` is left out unless NAME is given: a column that is not wanted, or a condition
+with nothing to compare with, which it is cheaper to leave out than to make always true.
 """
 
 import importlib.resources

@@ -16,6 +16,7 @@ SELECT
     argMaxIf(t.time_ns, t.rank, t.stage = 'ended') AS ended_ns,
     argMax(t.failure, t.rank) AS failure,
     argMax(t.figures, t.rank) AS figures
+    , argMax(t.record, t.rank) AS record -- only with record
 FROM tasks AS t
 WHERE t.evaluation_id IN {ids:Array(String)}
 GROUP BY t.evaluation_id, t.task_id
